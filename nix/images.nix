@@ -10,7 +10,7 @@ let
   build = service:
     let
       package = packageOf service;
-      tools = map (tool: pkgs.${tool}) service.image.tools;
+      tools = map (tool: pkgs.${tool}) service.tools;
       owner = lib.replaceStrings [ ":" ] [ " -g " ] service.image.user;
     in
     pkgs.dockerTools.buildLayeredImage {
@@ -28,7 +28,7 @@ let
         User = service.image.user;
         WorkingDir = "/var/lib/cnlab";
         ExposedPorts = lib.optionalAttrs service.daemon { "${toString service.port}/tcp" = { }; };
-        Env = lib.optional (lib.elem "cacert" service.image.tools)
+        Env = lib.optional (lib.elem "cacert" service.tools)
           "SSL_CERT_FILE=${pkgs.cacert}/etc/ssl/certs/ca-bundle.crt";
         Labels = {
           "org.opencontainers.image.title" = service.name;

@@ -54,7 +54,8 @@ let
       executable = "${cfg.package}/bin/${service.program}";
       configFile = checkedConfig service;
       inherit (cfg) environmentFile;
-    };
+    }
+    // { path = map (tool: pkgs.${tool}) service.tools; };
 in
 {
   options.services.cnlab =

@@ -6,37 +6,35 @@
 #   program   its main binary
 #   daemon    runs as a unit of its own
 #   port      TCP port that the program listens on by default
+#   tools     nixpkgs attributes that the program calls or reads at run time
 #   image     user:          who the program is inside its image (65532 is nobody in particular)
 #             extraBinaries: further binaries of the Cargo package
-#             tools:         nixpkgs attributes that the program calls or reads at run time
 #             command:       default arguments
 let
   nonRoot = "65532:65532";
   plain = {
     user = nonRoot;
     extraBinaries = [ ];
-    tools = [ ];
     command = [ "serve" ];
   };
 in
 [
-  { name = "gateway"; package = "gateway"; program = "gateway"; daemon = true; port = 8080; image = plain; }
-  { name = "scheduler-svc"; package = "scheduler-svc"; program = "scheduler-svc"; daemon = true; port = 8081; image = plain; }
+  { name = "gateway"; package = "gateway"; program = "gateway"; daemon = true; port = 8080; tools = [ ]; image = plain; }
+  { name = "scheduler-svc"; package = "scheduler-svc"; program = "scheduler-svc"; daemon = true; port = 8081; tools = [ ]; image = plain; }
   {
     name = "node-svc";
     package = "node-svc";
     program = "node-svc";
     daemon = true;
     port = 8082;
-    # Root, since it makes namespaces, mounts and cgroups; it builds Python environments with
-    # python3, which reach the package index over TLS.
-    image = plain // {
-      user = "0:0";
-      tools = [ "bashInteractive" "coreutils" "python3" "cacert" ];
-    };
+    # It builds Python environments, which reach the package index over TLS, and gives
+    # notebooks a shell.
+    tools = [ "bashInteractive" "coreutils" "python3" "cacert" ];
+    # Root, since it makes namespaces, mounts and cgroups.
+    image = plain // { user = "0:0"; };
   }
-  { name = "migration-svc"; package = "migration-svc"; program = "migration-svc"; daemon = true; port = 8083; image = plain; }
-  { name = "cloud-svc"; package = "cloud-svc"; program = "cloud-svc"; daemon = true; port = 8084; image = plain // { tools = [ "cacert" ]; }; }
-  { name = "billing-svc"; package = "billing-svc"; program = "billing-svc"; daemon = true; port = 8085; image = plain; }
-  { name = "cnlab"; package = "cnlab"; program = "cnlab"; daemon = false; port = 8080; image = plain // { tools = [ "cacert" ]; command = [ "--help" ]; }; }
+  { name = "migration-svc"; package = "migration-svc"; program = "migration-svc"; daemon = true; port = 8083; tools = [ ]; image = plain; }
+  { name = "cloud-svc"; package = "cloud-svc"; program = "cloud-svc"; daemon = true; port = 8084; tools = [ "cacert" ]; image = plain; }
+  { name = "billing-svc"; package = "billing-svc"; program = "billing-svc"; daemon = true; port = 8085; tools = [ ]; image = plain; }
+  { name = "cnlab"; package = "cnlab"; program = "cnlab"; daemon = false; port = 8080; tools = [ "cacert" ]; image = plain // { command = [ "--help" ]; }; }
 ]

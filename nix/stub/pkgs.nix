@@ -6,11 +6,12 @@ let
     let path = builtins.getEnv "PATH";
     in if path == "" then "/usr/bin:/bin" else path;
 
-  # `script` runs under bash's strict mode with $out set.
+  # `script` runs under bash's strict mode with $out set. Its last command must not replace
+  # bash: Nix kills a builder that closes its output before it ends, as coreutils do.
   run = name: environment: script: derivation (environment // {
     inherit name system;
     builder = "/bin/bash";
-    args = [ "-euo" "pipefail" "-c" script ];
+    args = [ "-euo" "pipefail" "-c" "${script}\nexit 0" ];
     PATH = hostPath;
   });
 
