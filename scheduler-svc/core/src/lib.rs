@@ -1,1 +1,41 @@
-//! Skeleton.
+//! The pure decisions of the scheduler: where a server goes, how long it takes, what may
+//! follow what.
+//!
+//! **Invariants**: no I/O, no async, no clock and no randomness; the same input gives the
+//! same answer, whatever the order in which nodes are named; integers only.
+//!
+//! ```text
+//! rows ──▶ Snapshot ─┐
+//! Request ───────────┼──▶ decide ──▶ Place | Queue | Reject   (+ Explanation)
+//! now ───────────────┘
+//! state, event ─────────▶ server::step ──▶ state | Refused
+//! ```
+#![warn(
+    missing_docs,
+    clippy::wildcard_enum_match_arm,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::float_arithmetic
+)]
+#![cfg_attr(
+    test,
+    expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "a panic is how a test fails"
+    )
+)]
+
+mod decide;
+pub mod estimate;
+mod explain;
+pub mod near;
+pub mod profile;
+pub mod server;
+mod snapshot;
+
+pub use decide::{
+    Decided, Decision, Placement, QueueReason, RejectReason, Request, decide, vram_bytes,
+};
+pub use explain::{Candidate, Explanation, Fit};
+pub use snapshot::{Gpu, Holder, Node, Snapshot};
