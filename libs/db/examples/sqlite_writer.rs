@@ -1,0 +1,58 @@
+//! Writes to an SQLite file until it fails or is killed, for the tests of crashes and full disks.
+//!
+//! `sqlite_writer <file>` prints one line per acknowledged transaction, and the error that
+//! ended it, in the form `REASON: text; try: …`.
+
+use std::{io::Write, path::Path, process::ExitCode};
+
+use cnlab_db::{DatabaseConfig, Db, DbError, kit_migrations, migrate, outbox};
+use cnlab_model::{Fault, Timestamp};
+use sea_orm_migration::{MigrationTrait, MigratorTrait};
+
+struct Tables;
+
+impl MigratorTrait for Tables {
+    fn migrations() -> Vec<Box<dyn MigrationTrait>> {
+        kit_migrations()
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Some(file) = std::env::args().nth(1) else {
+        return ExitCode::from(2);
+    };
+    let Err(error) = write_for_ever(Path::new(&file)).await;
+    let hint = error.try_this().unwrap_or_default();
+    let mut out = std::io::stdout();
+    match writeln!(out, "{}: {error}; try: {hint}", error.reason()) {
+        Ok(()) => ExitCode::FAILURE,
+        Err(_) => ExitCode::from(3),
+    }
+}
+
+async fn write_for_ever(file: &Path) -> Result<std::convert::Infallible, DbError> {
+    let db = Db::connect(&DatabaseConfig::sqlite(file)).await?;
+    migrate::<Tables>(&db).await?;
+    let mut number = 0_u64;
+    loop {
+        let id = db
+            .write(|tx| async move {
+                let message = outbox::NewMessage {
+                    topic: "crash".to_owned(),
+                    aggregate: number.to_string(),
+                    payload: serde_json::json!({ "number": number, "fill": "x".repeat(2_000) }),
+                    traceparent: None,
+                    now: Timestamp(0),
+                };
+                outbox::push(&tx, message).await
+            })
+            .await?;
+        number += 1;
+        let mut out = std::io::stdout();
+        // The reader of these lines is gone with the test, and so is the reason to go on.
+        if writeln!(out, "{id}").and_then(|()| out.flush()).is_err() {
+            return Err(DbError::Config("nobody reads the output".to_owned()));
+        }
+    }
+}

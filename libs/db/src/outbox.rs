@@ -1,0 +1,242 @@
+//! What other services are to be told, written in the transaction that made it true.
+//!
+//! **Invariants**
+//! - Delivery is at least once: a claim that was not finished in time is handed out again.
+//! - Messages of one aggregate are handed out in the order of their commits, each only after
+//!   the one before it was delivered.
+
+use std::fmt;
+
+use cnlab_model::Timestamp;
+use sea_orm::{
+    ActiveModelTrait,
+    ActiveValue::Set,
+    ColumnTrait, ConnectionTrait, DbErr, EntityTrait, IsolationLevel, Order, PaginatorTrait,
+    QueryFilter, QueryOrder, QuerySelect,
+    sea_query::{Alias, Expr, ExprTrait, LockBehavior, LockType, Query},
+};
+
+use crate::{connect::Db, error::DbError, transaction::Tx};
+
+mod row {
+    use sea_orm::entity::prelude::*;
+
+    #[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
+    #[sea_orm(table_name = "outbox")]
+    pub(super) struct Model {
+        #[sea_orm(primary_key)]
+        pub id: i64,
+        pub topic: String,
+        pub aggregate: String,
+        pub payload: String,
+        pub traceparent: Option<String>,
+        pub created_at: i64,
+        pub not_before: i64,
+        pub attempts: i32,
+        pub owner: Option<String>,
+        pub locked_until: i64,
+        pub last_error: Option<String>,
+    }
+
+    #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
+    pub(super) enum Relation {}
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+/// A message to be delivered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewMessage {
+    /// What the message is about, such as `server.created`; chooses the handler.
+    pub topic: String,
+    /// The object whose messages are delivered in order, usually its id.
+    pub aggregate: String,
+    /// The content.
+    pub payload: serde_json::Value,
+    /// The W3C trace context of the request behind it.
+    pub traceparent: Option<String>,
+    /// When it happened.
+    pub now: Timestamp,
+}
+
+/// A message that was claimed for delivery.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    /// Rises with every message of a database.
+    pub id: i64,
+    /// As it was pushed.
+    pub topic: String,
+    /// As it was pushed.
+    pub aggregate: String,
+    /// As it was pushed.
+    pub payload: serde_json::Value,
+    /// As it was pushed.
+    pub traceparent: Option<String>,
+    /// When it was pushed.
+    pub created_at: Timestamp,
+    /// How often it was claimed, this time included.
+    pub attempts: u32,
+}
+
+/// Adds a message to the transaction and returns its id.
+///
+/// # Errors
+/// What the database says.
+pub async fn push(tx: &Tx, message: NewMessage) -> Result<i64, DbError> {
+    if tx.get_database_backend() == sea_orm::DbBackend::Postgres {
+        // Ids are given before the commit. Two transactions that push for one aggregate must
+        // therefore not run side by side, or the later id could be delivered first.
+        let lock = Query::select()
+            .expr(Expr::cust_with_values(
+                "pg_advisory_xact_lock(hashtextextended($1, 0))",
+                [message.aggregate.as_str()],
+            ))
+            .take();
+        tx.query_one(&lock).await?;
+    }
+    let row = row::ActiveModel {
+        topic: Set(message.topic),
+        aggregate: Set(message.aggregate),
+        payload: Set(message.payload.to_string()),
+        traceparent: Set(message.traceparent),
+        created_at: Set(message.now.0),
+        not_before: Set(message.now.0),
+        attempts: Set(0),
+        owner: Set(None),
+        locked_until: Set(i64::MIN),
+        last_error: Set(None),
+        ..Default::default()
+    };
+    Ok(row.insert(tx).await?.id)
+}
+
+/// Hands out up to `limit` messages that are due, oldest first and at most one per aggregate:
+/// its oldest. Until the time `until` nobody else gets them.
+///
+/// # Errors
+/// What the database says.
+pub async fn claim(
+    db: &Db,
+    owner: &str,
+    now: Timestamp,
+    until: Timestamp,
+    limit: u64,
+) -> Result<Vec<Message>, DbError> {
+    // Not SERIALIZABLE: claims that run side by side skip each other's rows by their locks.
+    db.write_at(IsolationLevel::ReadCommitted, |tx| async move {
+        let earlier = Alias::new("earlier");
+        let older = Query::select()
+            .expr(Expr::val(1))
+            .from_as(row::Entity, earlier.clone())
+            .and_where(
+                Expr::col((earlier.clone(), row::Column::Aggregate))
+                    .equals((row::Entity, row::Column::Aggregate)),
+            )
+            .and_where(
+                Expr::col((earlier, row::Column::Id)).lt(Expr::col((row::Entity, row::Column::Id))),
+            )
+            .take();
+        let rows = row::Entity::find()
+            .filter(row::Column::NotBefore.lte(now.0))
+            .filter(row::Column::LockedUntil.lte(now.0))
+            .filter(Expr::exists(older).not())
+            .order_by(row::Column::Id, Order::Asc)
+            .limit(limit)
+            .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
+            .all(&tx)
+            .await?;
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        row::Entity::update_many()
+            .col_expr(row::Column::Owner, Expr::val(owner))
+            .col_expr(row::Column::LockedUntil, Expr::val(until.0))
+            .col_expr(
+                row::Column::Attempts,
+                Expr::col(row::Column::Attempts).add(1),
+            )
+            .filter(row::Column::Id.is_in(rows.iter().map(|row| row.id)))
+            .exec(&tx)
+            .await?;
+        rows.into_iter().map(Message::try_from).collect()
+    })
+    .await
+}
+
+/// Ends a message that was delivered. A message that is gone already is no error.
+///
+/// # Errors
+/// What the database says.
+pub async fn done(db: &Db, id: i64) -> Result<(), DbError> {
+    db.write_at(IsolationLevel::ReadCommitted, |tx| async move {
+        done_in(&tx, id).await
+    })
+    .await
+}
+
+/// [`done`] as a part of a transaction that records the outcome.
+///
+/// # Errors
+/// What the database says.
+pub async fn done_in(tx: &Tx, id: i64) -> Result<(), DbError> {
+    row::Entity::delete_by_id(id).exec(tx).await?;
+    Ok(())
+}
+
+/// Gives a message back that could not be delivered; it is due again at `not_before`. Does
+/// nothing when `owner` no longer has the claim.
+///
+/// # Errors
+/// What the database says.
+pub async fn retry(
+    db: &Db,
+    id: i64,
+    owner: &str,
+    not_before: Timestamp,
+    error: &str,
+) -> Result<(), DbError> {
+    db.write_at(IsolationLevel::ReadCommitted, |tx| async move {
+        row::Entity::update_many()
+            .col_expr(row::Column::NotBefore, Expr::val(not_before.0))
+            .col_expr(row::Column::LockedUntil, Expr::val(i64::MIN))
+            .col_expr(row::Column::Owner, Expr::val(None::<String>))
+            .col_expr(row::Column::LastError, Expr::val(error))
+            .filter(row::Column::Id.eq(id))
+            .filter(row::Column::Owner.eq(owner))
+            .exec(&tx)
+            .await?;
+        Ok(())
+    })
+    .await
+}
+
+/// How many messages are not delivered yet.
+///
+/// # Errors
+/// What the database says.
+pub async fn waiting(db: &Db) -> Result<u64, DbError> {
+    Ok(row::Entity::find().count(db.read()).await?)
+}
+
+impl TryFrom<row::Model> for Message {
+    type Error = DbError;
+
+    fn try_from(row: row::Model) -> Result<Self, DbError> {
+        let payload = serde_json::from_str(&row.payload).map_err(|error| unreadable(&error))?;
+        Ok(Self {
+            id: row.id,
+            topic: row.topic,
+            aggregate: row.aggregate,
+            payload,
+            traceparent: row.traceparent,
+            created_at: Timestamp(row.created_at),
+            attempts: u32::try_from(row.attempts).unwrap_or(0).saturating_add(1),
+        })
+    }
+}
+
+fn unreadable(error: &impl fmt::Display) -> DbError {
+    DbError::Other {
+        source: DbErr::Json(error.to_string()),
+    }
+}

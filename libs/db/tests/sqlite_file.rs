@@ -1,0 +1,233 @@
+//! What can happen to an SQLite file: a crash, damage, a full disk, a folder that is not there.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    io::{BufRead, BufReader, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use cnlab_db::{DatabaseConfig, Db, DbError, kit_migrations, migrate, outbox};
+use cnlab_model::{ErrorKind, Fault, Timestamp};
+use cnlab_testkit::{ScratchDir, find_program};
+use sea_orm::ConnectionTrait;
+use sea_orm_migration::{MigrationTrait, MigratorTrait};
+
+struct Tables;
+
+impl MigratorTrait for Tables {
+    fn migrations() -> Vec<Box<dyn MigrationTrait>> {
+        kit_migrations()
+    }
+}
+
+fn writer() -> PathBuf {
+    // target/debug/deps/sqlite_file-… -> target/debug/examples/sqlite_writer
+    let this = std::env::current_exe().unwrap();
+    let program = this
+        .parent()
+        .unwrap()
+        .with_file_name("examples")
+        .join("sqlite_writer");
+    assert!(
+        program.is_file(),
+        "this test needs the example sqlite_writer: run cargo test -p cnlab-db"
+    );
+    program
+}
+
+async fn open(file: &Path) -> Result<Db, DbError> {
+    let db = Db::connect(&DatabaseConfig::sqlite(file)).await?;
+    migrate::<Tables>(&db).await?;
+    Ok(db)
+}
+
+/// A database with some rows, checkpointed and closed.
+async fn made(file: &Path) {
+    let db = open(file).await.unwrap();
+    for number in 0..50 {
+        db.write(|tx| async move {
+            let message = outbox::NewMessage {
+                topic: "test".to_owned(),
+                aggregate: number.to_string(),
+                payload: serde_json::Value::String("x".repeat(1_000)),
+                traceparent: None,
+                now: Timestamp(0),
+            };
+            outbox::push(&tx, message).await
+        })
+        .await
+        .unwrap();
+    }
+    db.close().await;
+}
+
+fn assert_names_file(error: &DbError, file: &Path) {
+    let path = file.to_str().unwrap();
+    assert_eq!(error.reason(), "DATABASE_CORRUPT", "{error:?}");
+    assert!(error.to_string().contains(path), "{error}");
+    let hint = error.try_this().unwrap();
+    assert!(hint.contains(&format!("{path}-wal")), "{hint}");
+    assert!(hint.contains("backup"), "{hint}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_and_truncation_give_one_error_that_names_the_file() {
+    let dir = ScratchDir::new("db").unwrap();
+    for (name, damage) in [
+        (
+            "garbage",
+            &(|bytes: &mut Vec<u8>| bytes.fill(b'?')) as &dyn Fn(&mut Vec<u8>),
+        ),
+        ("header", &|bytes| bytes[..16].fill(0)),
+        ("truncated", &|bytes| bytes.truncate(bytes.len() / 2)),
+        ("cut", &|bytes| bytes.truncate(50)),
+        ("schema", &|bytes| bytes[100..4096].fill(0xff)),
+    ] {
+        let file = dir.path().join(format!("{name}.sqlite"));
+        made(&file).await;
+        let mut bytes = std::fs::read(&file).unwrap();
+        damage(&mut bytes);
+        std::fs::write(&file, &bytes).unwrap();
+        let error = Db::connect(&DatabaseConfig::sqlite(&file))
+            .await
+            .unwrap_err();
+        assert_names_file(&error, &file);
+        assert_eq!(
+            std::fs::read(&file).unwrap(),
+            bytes,
+            "{name}: the file is left as it was"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_inside_a_table_names_the_file_when_it_is_read() {
+    let dir = ScratchDir::new("db").unwrap();
+    let file = dir.path().join("rows.sqlite");
+    made(&file).await;
+    let length = std::fs::metadata(&file).unwrap().len();
+    let mut bytes = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
+    // All but the first page, which holds the list of tables.
+    bytes.seek(SeekFrom::Start(4_096)).unwrap();
+    let rest = usize::try_from(length - 4_096).unwrap();
+    bytes.write_all(&vec![0xab; rest]).unwrap();
+    drop(bytes);
+
+    let db = Db::connect(&DatabaseConfig::sqlite(&file)).await.unwrap();
+    let read = db
+        .read()
+        .execute_unprepared("SELECT sum(length(payload)) FROM outbox")
+        .await;
+    assert_names_file(&read.unwrap_err().into(), &file);
+    let written = outbox::claim(&db, "me", Timestamp(1), Timestamp(2), 10).await;
+    assert_names_file(&written.unwrap_err(), &file);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_file_is_a_new_database() {
+    let dir = ScratchDir::new("db").unwrap();
+    let file = dir.path().join("empty.sqlite");
+    std::fs::write(&file, b"").unwrap();
+    open(&file).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_folder_is_named() {
+    let dir = ScratchDir::new("db").unwrap();
+    let file = dir.path().join("absent/store.sqlite");
+    let error = open(&file).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(
+        error.to_string().contains(file.to_str().unwrap()),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_9_loses_nothing_acknowledged() {
+    let dir = ScratchDir::new("db").unwrap();
+    let file = dir.path().join("crash.sqlite");
+    let mut acknowledged = 0_u64;
+    for round in 1..=5_usize {
+        let mut child = Command::new(writer())
+            .arg(&file)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let read = lines
+            .by_ref()
+            .take(round * 40)
+            .filter(Result::is_ok)
+            .count();
+        assert_eq!(read, round * 40);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What was still in the pipe was acknowledged as well; a torn last line was not.
+        acknowledged += u64::try_from(read + lines.map_while(Result::ok).count()).unwrap();
+
+        let db = open(&file).await.unwrap();
+        let stored = outbox::waiting(&db).await.unwrap();
+        // At most one transaction per round was committed without being acknowledged.
+        let rounds = u64::try_from(round).unwrap();
+        assert!(
+            (acknowledged..=acknowledged + rounds).contains(&stored),
+            "{stored} rows, {acknowledged} acknowledged"
+        );
+        db.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_one_clear_error_and_loses_nothing() {
+    let unshare = find_program("unshare", "util-linux").unwrap();
+    let dir = ScratchDir::new("db").unwrap();
+    // A private mount namespace: the small file system goes away with the processes in it.
+    // The second run finds the disk still full, the third one finds room.
+    let script = r#"
+        mount -t tmpfs -o size=2m tmpfs "$1" || exit 9
+        "$2" "$1/full.sqlite" > "$3/first"
+        "$2" "$1/full.sqlite" > "$3/second"
+        mount -o remount,size=16m "$1" || exit 9
+        "$2" "$1/full.sqlite" > "$3/third"
+        exit 0
+    "#;
+    let disk = dir.path().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let status = Command::new(unshare)
+        .args([
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            script,
+            "sh",
+        ])
+        .arg(&disk)
+        .arg(writer())
+        .arg(dir.path())
+        .status()
+        .unwrap();
+    assert!(
+        status.success(),
+        "this test needs the right to mount (root or CAP_SYS_ADMIN): {status}"
+    );
+    let output = |name: &str| {
+        let text = std::fs::read_to_string(dir.path().join(name)).unwrap();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let error = lines.pop().unwrap();
+        let full = disk.join("full.sqlite");
+        assert!(error.starts_with("DATABASE_FULL: "), "{name}: {error}");
+        assert!(error.contains(full.to_str().unwrap()), "{name}: {error}");
+        assert!(error.contains("free space"), "{name}: {error}");
+        let ids: Vec<i64> = lines.iter().map(|line| line.parse().unwrap()).collect();
+        ids
+    };
+    let (first, second, third) = (output("first"), output("second"), output("third"));
+    assert!(!first.is_empty());
+    // Ids continue after the last acknowledged row: it is still there.
+    let last = first.iter().chain(&second).max().unwrap();
+    assert_eq!(third.first(), Some(&(last + 1)), "{second:?}");
+}
