@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks what can be checked of the Nix files without a network, through the stub of nixpkgs in
-# nix/stub. Needs `nix` (Debian's nix-bin 2.8 or newer), git, tar, flock and the host's Cargo.
+# nix/stub. Needs `nix` (Debian's nix-bin 2.8 or newer), git, tar, flock, readelf and the host's
+# Cargo.
 #
 #   nix/check.sh parse            every .nix file parses
 #   nix/check.sh eval             the flake evaluates, its list is the workspace's, its lock is pinned,
@@ -33,8 +34,8 @@ die() {
 # A private store, so that no daemon, no build user and no root is needed, and nothing stays.
 prepare() {
     local tool
-    for tool in nix git tar flock cargo; do
-        command -v "$tool" > /dev/null || die "$tool is missing (apt-get install nix-bin git tar util-linux; rustup for cargo)"
+    for tool in nix git tar flock readelf cargo; do
+        command -v "$tool" > /dev/null || die "$tool is missing (apt-get install nix-bin git tar util-linux binutils; rustup for cargo)"
     done
 
     mkdir -p "${CNLAB_NIX_DIR:=$root/target/nix}"
@@ -266,6 +267,7 @@ check_repro() {
         program=$(nix build --impure --print-build-logs --no-link --json "path:$tree#cnlab-static" |
             sed -n 's/.*"out":"\([^"]*\)".*/\1/p')/bin/cnlab
         ! grep -qaF "$work" "$program" || die "the program names the folder it was built in"
+        ! readelf -lW "$program" | grep -w INTERP || die "the program is not static"
         sums+=("$(sha256sum < "$program")")
         rm -rf "$CNLAB_NIX_TARGET_DIR"
     done
