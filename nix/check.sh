@@ -7,9 +7,10 @@
 #   nix/check.sh eval             the flake evaluates, its list is the workspace's, its lock is pinned,
 #                                 images are not root, deploy/systemd is what nix/unit.nix says
 #                                 (REWRITE=1 writes deploy/systemd instead of comparing it)
-#   nix/check.sh build [NAME...]  builds each service and runs `NAME version` (default: all)
-#   nix/check.sh module [NAME...] the NixOS module takes NAME's defaults and refuses a setting that
-#                                 NAME does not know (default: all daemons)
+#   nix/check.sh build [NAME...]  builds each service, runs `NAME version` and compares the port of
+#                                 `NAME print-config` with the list (default: all)
+#   nix/check.sh module [NAME...] the NixOS module takes NAME's defaults, and refuses a setting that
+#                                 NAME does not know and a machine without a key (default: all daemons)
 #   nix/check.sh repro            the slim command line tool, built in two folders, is the same bytes
 #
 # CNLAB_NIX_DIR      where everything is built (default: target/nix); compiled dependencies stay there
@@ -223,9 +224,21 @@ fetch_crates() {
     cargo fetch --quiet --locked --manifest-path "$tree/Cargo.toml" --target "$(rustc -vV | sed -n 's/^host: //p')"
 }
 
-# Builds each as `nix run` does and lets it say its version.
+# check_port NAME: by default the daemon listens where services.nix says.
+check_port() {
+    local variable port
+    variable=CNLAB_${1//-/_}__COMMON__INTERNAL_KEY
+    port=$(nix eval --raw "path:$tree#lib.services" --apply \
+        "list: toString (builtins.head (builtins.filter (s: s.name == \"$1\") list)).port")
+    env "${variable^^}=stands in for the key of a deployment" nix run --impure "path:$tree#$1" -- print-config > "$work/tmp/config"
+    grep -qE "^listen = \".*:$port\"" "$work/tmp/config" ||
+        die "$1 does not listen on $port: $(grep listen "$work/tmp/config")"
+}
+
+# Builds each as `nix run` does, lets it say its version, and looks at its default port.
 check_build() {
-    local name version said all="$*"
+    local name version said daemons all="$*"
+    daemons=$(names s.daemon)
     [[ -n $all ]] || all=$(names true)
     fetch_crates
     for name in $all; do
@@ -235,7 +248,21 @@ check_build() {
         said=$(nix run --impure "path:$tree#$name" -- version)
         [[ $said == *"$version"* ]] || die "\`$name version\` said \"$said\" and not $version"
         say "nix run .#$name -- version: $said"
+        if grep -qxF "$name" <<< "$daemons"; then check_port "$name"; fi
     done
+}
+
+# refuses CASE NAME WORD: the module does not build, and the service says WORD.
+refuses() {
+    local log=$work/tmp/refused
+    if build "path:$tree#lib.moduleCases.$system.$1.$2" 2> "$log"; then
+        die "the module took the case $1 of $2"
+    fi
+    grep -qF "$3" "$log" || {
+        cat "$log" >&2
+        die "the case $1 of $2 failed for another reason"
+    }
+    say "the module refuses $2, $1: $(grep -m 1 -F "$3" "$log")"
 }
 
 check_module() {
@@ -245,14 +272,8 @@ check_module() {
     for name in $all; do
         build "path:$tree#lib.moduleCases.$system.accepted.$name"
         say "the module takes $name with its defaults"
-        if build "path:$tree#lib.moduleCases.$system.refused.$name" 2> "$work/tmp/refused"; then
-            die "the module took a setting that $name does not know"
-        fi
-        grep -q a_key_that_no_service_knows "$work/tmp/refused" || {
-            cat "$work/tmp/refused" >&2
-            die "the build with a setting that $name does not know failed for another reason"
-        }
-        say "the module refuses a setting that $name does not know"
+        refuses refused "$name" a_key_that_no_service_knows
+        refuses keyless "$name" common.internal_key
     done
 }
 

@@ -1,23 +1,21 @@
 # Machines that use the NixOS module, to see that it takes what it should and nothing else.
 #
-#   accepted.NAME   builds: the service's own defaults
-#   refused.NAME    does not build: a setting that the service does not know
+#   accepted.NAME   builds: the service's own defaults, and a file for its secrets
+#   refused.NAME    does not build: also a setting that the service does not know
+#   keyless.NAME    does not build: nothing says where the key of the deployment comes from
 { self, nixpkgs, system, daemons }:
 let
   inherit (nixpkgs) lib;
 
   # The start command names the checked configuration, so building its text checks it.
-  startCommand = service: settings:
+  startCommand = service: options:
     let
       machine = nixpkgs.lib.nixosSystem {
         modules = [
           self.nixosModules.default
           {
             nixpkgs.hostPlatform = system;
-            services.cnlab.${service.name} = {
-              enable = true;
-              inherit settings;
-            };
+            services.cnlab.${service.name} = options // { enable = true; };
           }
         ];
       };
@@ -25,10 +23,13 @@ let
     nixpkgs.legacyPackages.${system}.writeText "${service.name}-start"
       machine.config.systemd.services.${service.name}.serviceConfig.ExecStart;
 
-  each = settings:
-    lib.listToAttrs (map (service: lib.nameValuePair service.name (startCommand service settings)) daemons);
+  each = options:
+    lib.listToAttrs (map (service: lib.nameValuePair service.name (startCommand service options)) daemons);
+
+  environmentFile = "/run/keys/cnlab.env";
 in
 {
-  accepted = each { };
-  refused = each { a_key_that_no_service_knows = true; };
+  accepted = each { inherit environmentFile; };
+  refused = each { inherit environmentFile; settings.a_key_that_no_service_knows = true; };
+  keyless = each { };
 }

@@ -20,21 +20,21 @@ let
 in
 [
   { name = "gateway"; package = "gateway"; program = "gateway"; daemon = true; port = 8080; tools = [ ]; image = plain; }
-  { name = "scheduler-svc"; package = "scheduler-svc"; program = "scheduler-svc"; daemon = true; port = 8081; tools = [ ]; image = plain; }
+  { name = "scheduler-svc"; package = "scheduler-svc"; program = "scheduler-svc"; daemon = true; port = 7101; tools = [ ]; image = plain; }
   {
     name = "node-svc";
     package = "node-svc";
     program = "node-svc";
     daemon = true;
-    port = 8082;
+    port = 7102;
     # It builds Python environments, which reach the package index over TLS, and gives
     # notebooks a shell.
     tools = [ "bashInteractive" "coreutils" "python3" "cacert" ];
     # Root, since it makes namespaces, mounts and cgroups.
     image = plain // { user = "0:0"; };
   }
-  { name = "migration-svc"; package = "migration-svc"; program = "migration-svc"; daemon = true; port = 8083; tools = [ ]; image = plain; }
-  { name = "cloud-svc"; package = "cloud-svc"; program = "cloud-svc"; daemon = true; port = 8084; tools = [ "cacert" ]; image = plain; }
-  { name = "billing-svc"; package = "billing-svc"; program = "billing-svc"; daemon = true; port = 8085; tools = [ ]; image = plain; }
+  { name = "migration-svc"; package = "migration-svc"; program = "migration-svc"; daemon = true; port = 7103; tools = [ ]; image = plain; }
+  { name = "cloud-svc"; package = "cloud-svc"; program = "cloud-svc"; daemon = true; port = 7104; tools = [ "cacert" ]; image = plain; }
+  { name = "billing-svc"; package = "billing-svc"; program = "billing-svc"; daemon = true; port = 7105; tools = [ ]; image = plain; }
   { name = "cnlab"; package = "cnlab"; program = "cnlab"; daemon = false; port = 8080; tools = [ "cacert" ]; image = plain // { command = [ "--help" ]; }; }
 ]

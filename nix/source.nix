@@ -9,13 +9,13 @@ let
   memberFolders = map (member: lib.head (lib.splitString "/" member)) workspace.members;
 
   extensions = [
-    # read by the compiler and by build scripts
+    # read by Cargo, the compiler and build scripts
     ".rs" ".toml" ".proto"
     # compiled into binaries
     ".lua" ".sql" ".css" ".js" ".mjs" ".html" ".svg" ".json" ".md"
   ];
-  # Everything below a folder of these names is data of some crate, whatever it is called.
-  dataFolders = [ "assets" "golden" ];
+  # Everything below a folder of these names is code or data of some crate, whatever it is called.
+  wholeFolders = [ "src" "assets" "golden" ];
 
   keep = path: type:
     let
@@ -27,7 +27,7 @@ let
     else if !inMember then false
     else if type == "directory" then lib.last parts != "target"
     else lib.any (extension: lib.hasSuffix extension relative) extensions
-      || lib.any (folder: lib.elem folder parts) dataFolders;
+      || lib.any (folder: lib.elem folder parts) wholeFolders;
 in
 lib.cleanSourceWith {
   src = ../.;

@@ -27,6 +27,9 @@ let
     # text
     boolToString = value: if value then "true" else "false";
     concatStrings = concatStringsSep "";
+    toUpper =
+      let letters = text: filter (letter: isString letter && letter != "") (split "" text);
+      in replaceStrings (letters "abcdefghijklmnopqrstuvwxyz") (letters "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
     concatMapStrings = f: list: concatStrings (map f list);
     optionalString = condition: text: if condition then text else "";
     hasPrefix = prefix: text: substring 0 (stringLength prefix) text == prefix;

@@ -46,6 +46,11 @@ let
       check = value: value == null || inner.check value;
       merge = one;
     };
+    attrsOf = inner: {
+      name = "attribute set of ${inner.name}";
+      check = value: isAttrs value && all inner.check (builtins.attrValues value);
+      merge = path: builtins.zipAttrsWith (name: inner.merge "${path}.${name}");
+    };
     anything = { name = "anything"; check = value: true; merge = anythingMerge; };
     # What pkgs.formats.toml calls its type.
     toml = { name = "TOML value"; check = value: isAttrs value && tomlValue value; merge = anythingMerge; };
