@@ -1,1 +1,9 @@
-//! Skeleton.
+//! What the end-to-end suites and benches share: a stack as a user starts it, the command
+//! line as a user types it, and a real browser.
+//!
+//! **Invariant**: everything here drives real binaries and real peers from outside; nothing
+//! reaches into a service.
+
+pub mod browser;
+pub mod cli;
+pub mod stack;

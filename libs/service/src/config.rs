@@ -221,6 +221,11 @@ pub fn load<C: ServiceConfig>(
             .unwrap_or_else(|_| figment::value::Value::from(value.clone()));
         figment = figment.merge(Serialized::default(key, value));
     }
+    // A table `[common]` that leaves `listen` out means this service's own port.
+    if figment.find_value("common.listen").is_err() {
+        let own = C::default().common().listen.to_string();
+        figment = figment.merge(Serialized::default("common.listen", own));
+    }
     let config: C = figment.extract().map_err(|errors| {
         errors
             .into_iter()
@@ -302,8 +307,8 @@ mod tests {
         assert_eq!(config.common.internal_key.expose(), KEY);
         assert_eq!(
             config.common.listen.port(),
-            0,
-            "a table in the file takes its missing keys from CommonConfig"
+            7,
+            "a table in the file keeps the port of the service"
         );
     }
 
