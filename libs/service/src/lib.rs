@@ -12,6 +12,7 @@ pub mod caller;
 pub mod channel;
 pub mod config;
 mod grpc;
+pub mod metrics;
 pub mod net;
 pub mod run;
 pub mod runtime;

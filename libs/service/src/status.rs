@@ -184,7 +184,7 @@ fn trace_id(metadata: &MetadataMap) -> Option<String> {
         .map(str::to_owned)
 }
 
-const fn code_reason(code: Code) -> &'static str {
+pub(crate) const fn code_reason(code: Code) -> &'static str {
     match code {
         Code::Unimplemented => "UNIMPLEMENTED",
         _ => match kind(code) {

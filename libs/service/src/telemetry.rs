@@ -1,11 +1,12 @@
-//! Logs and traces of a process: set up once, flushed at the end.
+//! Logs, traces and metrics of a process: set up once, flushed at the end.
 
 use std::{io::IsTerminal as _, time::Duration};
 
 use opentelemetry::{global, trace::TracerProvider as _};
-use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
+use opentelemetry_otlp::{MetricExporter, SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::{
     Resource,
+    metrics::SdkMeterProvider,
     propagation::TraceContextPropagator,
     trace::{Sampler, SdkTracerProvider},
 };
@@ -25,23 +26,29 @@ const FLUSH: Duration = Duration::from_secs(5);
 
 /// Keeps telemetry going; [`TelemetryGuard::shutdown`] sends what is left.
 #[derive(Debug)]
-pub struct TelemetryGuard(Option<SdkTracerProvider>);
+pub struct TelemetryGuard(Option<(SdkTracerProvider, SdkMeterProvider)>);
 
 impl TelemetryGuard {
     /// Sends what is left, for at most five seconds.
     pub async fn shutdown(self) {
-        let Some(provider) = self.0 else { return };
+        let Some((spans, metrics)) = self.0 else {
+            return;
+        };
         // The exporter needs this runtime, so the wait must not block a worker of it.
-        let flushed =
-            tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(FLUSH)).await;
+        let flushed = tokio::task::spawn_blocking(move || {
+            spans
+                .shutdown_with_timeout(FLUSH)
+                .and(metrics.shutdown_with_timeout(FLUSH))
+        })
+        .await;
         if let Ok(Err(error)) = flushed {
-            tracing::warn!(%error, "some spans were not sent");
+            tracing::warn!(%error, "some spans or metrics were not sent");
         }
     }
 }
 
-/// Sets up logs on stderr and, where an endpoint is given, the export of spans. Must run
-/// inside a tokio runtime.
+/// Sets up logs on stderr and, where an endpoint is given, the export of spans and metrics.
+/// Must run inside a tokio runtime.
 ///
 /// # Errors
 /// When the filter or the endpoint makes no sense, or telemetry was set up before.
@@ -77,14 +84,14 @@ fn init_with(
     log_target: bool,
 ) -> Result<TelemetryGuard, StartError> {
     global::set_text_map_propagator(TraceContextPropagator::new());
-    let provider = config
+    let providers = config
         .otlp_endpoint
         .as_deref()
-        .map(|endpoint| provider(service, endpoint))
+        .map(|endpoint| providers(service, endpoint))
         .transpose()?;
-    let export = provider
+    let export = providers
         .as_ref()
-        .map(|provider| {
+        .map(|(provider, _)| {
             Ok::<_, StartError>(
                 tracing_opentelemetry::layer()
                     .with_tracer(provider.tracer(service))
@@ -113,21 +120,40 @@ fn init_with(
         .with(logs.with_filter(filter(&config.log)?))
         .try_init()
         .map_err(|error| StartError::new("telemetry was set up before").caused_by(error))?;
-    Ok(TelemetryGuard(provider))
+    if let Some((_, metrics)) = &providers {
+        global::set_meter_provider(metrics.clone());
+    }
+    Ok(TelemetryGuard(providers))
 }
 
-fn provider(service: &'static str, endpoint: &str) -> Result<SdkTracerProvider, StartError> {
-    let exporter = SpanExporter::builder()
+fn providers(
+    service: &'static str,
+    endpoint: &str,
+) -> Result<(SdkTracerProvider, SdkMeterProvider), StartError> {
+    let fail =
+        |error| StartError::new(format!("cannot export telemetry to {endpoint}")).caused_by(error);
+    let resource = || Resource::builder().with_service_name(service).build();
+    let spans = SpanExporter::builder()
         .with_tonic()
         .with_endpoint(endpoint)
         .with_timeout(FLUSH)
         .build()
-        .map_err(|error| {
-            StartError::new(format!("cannot export spans to {endpoint}")).caused_by(error)
-        })?;
-    Ok(SdkTracerProvider::builder()
-        .with_resource(Resource::builder().with_service_name(service).build())
-        .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)))
-        .with_batch_exporter(exporter)
-        .build())
+        .map_err(fail)?;
+    let metrics = MetricExporter::builder()
+        .with_tonic()
+        .with_endpoint(endpoint)
+        .with_timeout(FLUSH)
+        .build()
+        .map_err(fail)?;
+    Ok((
+        SdkTracerProvider::builder()
+            .with_resource(resource())
+            .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)))
+            .with_batch_exporter(spans)
+            .build(),
+        SdkMeterProvider::builder()
+            .with_resource(resource())
+            .with_periodic_exporter(metrics)
+            .build(),
+    ))
 }

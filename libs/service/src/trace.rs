@@ -5,13 +5,15 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use opentelemetry::{
     global, propagation::Extractor, propagation::Injector, trace::TraceContextExt as _,
 };
 use tower::{Layer, Service};
 use tracing::{Instrument as _, Span, field::Empty};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+use crate::metrics::Durations;
 
 const TRACEPARENT: &str = "traceparent";
 
@@ -118,17 +120,24 @@ pub fn rpc_name(path: &str) -> Option<String> {
     Some(format!("{package}.{method}"))
 }
 
-/// Opens a span around every gRPC request, as a child of the caller's.
-#[derive(Debug, Clone, Copy)]
+/// Opens a span around every gRPC request, as a child of the caller's, and measures it.
+#[derive(Debug, Clone)]
 pub struct TraceLayer {
     service: &'static str,
+    durations: Durations,
 }
 
 impl TraceLayer {
     /// Spans that carry this service's name.
     #[must_use]
-    pub const fn new(service: &'static str) -> Self {
-        Self { service }
+    pub fn new(service: &'static str) -> Self {
+        Self {
+            service,
+            durations: Durations::named(
+                "cnlab_rpc_duration_seconds",
+                "How long gRPC methods took until their answer",
+            ),
+        }
     }
 }
 
@@ -139,6 +148,7 @@ impl<S> Layer<S> for TraceLayer {
         Trace {
             inner,
             service: self.service,
+            durations: self.durations.clone(),
         }
     }
 }
@@ -148,11 +158,12 @@ impl<S> Layer<S> for TraceLayer {
 pub struct Trace<S> {
     inner: S,
     service: &'static str,
+    durations: Durations,
 }
 
-impl<S, B> Service<Request<B>> for Trace<S>
+impl<S, B, R> Service<Request<B>> for Trace<S>
 where
-    S: Service<Request<B>>,
+    S: Service<Request<B>, Response = Response<R>>,
     S::Future: Send + 'static,
 {
     type Response = S::Response;
@@ -164,25 +175,60 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let span = match rpc_name(request.uri().path()) {
-            Some(name) => {
-                let span = tracing::info_span!(
-                    "rpc",
-                    otel.name = name,
-                    otel.kind = "server",
-                    cnlab.service = self.service,
-                    cnlab.server_id = Empty,
-                    cnlab.node_id = Empty,
-                    cnlab.lease_fence = Empty,
-                );
-                adopt(&span, request.headers());
-                span
-            }
+        let Some(name) = rpc_name(request.uri().path()) else {
             // Health and reflection are asked all the time and are no part of anything.
-            None => Span::none(),
+            return Box::pin(self.inner.call(request));
         };
+        let span = tracing::info_span!(
+            "rpc",
+            otel.name = %name,
+            otel.kind = "server",
+            cnlab.service = self.service,
+            cnlab.server_id = Empty,
+            cnlab.node_id = Empty,
+            cnlab.lease_fence = Empty,
+        );
+        adopt(&span, request.headers());
+        let began = tokio::time::Instant::now();
+        let (durations, service) = (self.durations.clone(), self.service);
         let response = span.in_scope(|| self.inner.call(request));
-        Box::pin(response.instrument(span))
+        Box::pin(
+            async move {
+                let answer = response.await;
+                let code = match &answer {
+                    // A stream or a success ends with its code in the trailers.
+                    Ok(answer) => answer
+                        .headers()
+                        .get("grpc-status")
+                        .map_or(0, |code| code_number(code.as_bytes())),
+                    Err(_) => UNKNOWN,
+                };
+                let labels = [
+                    ("service", service),
+                    ("method", &name),
+                    ("code", code_name(code)),
+                ];
+                durations.record(began.elapsed(), &labels);
+                answer
+            }
+            .instrument(span),
+        )
+    }
+}
+
+const UNKNOWN: i32 = 2;
+
+fn code_number(bytes: &[u8]) -> i32 {
+    std::str::from_utf8(bytes)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(UNKNOWN)
+}
+
+fn code_name(code: i32) -> &'static str {
+    match tonic::Code::from(code) {
+        tonic::Code::Ok => "OK",
+        other => crate::status::code_reason(other),
     }
 }
 
