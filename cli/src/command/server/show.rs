@@ -1,0 +1,151 @@
+//! `cnlab server show`: everything that is known, said as it is.
+
+use clap::Args;
+use cnlab_model::{ByteSize, gpu::BLOCKS_PER_GPU};
+use cnlab_proto::{
+    convert,
+    model::v1::{self as model, IsolationClass},
+    scheduler::v1 as pb,
+};
+
+use super::{document, get, interruptible, state_text, wait};
+use crate::{
+    console::Console,
+    error::{Exit, Failure, Result},
+    output::table::Facts,
+    session::Session,
+    text,
+};
+
+/// What to show.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ShowArgs {
+    /// Name or id of the server.
+    #[arg(value_name = "SERVER")]
+    pub server: String,
+    /// First wait until nothing more happens by itself.
+    #[arg(short, long)]
+    pub watch: bool,
+}
+
+/// Shows the server.
+///
+/// # Errors
+/// When there is none, or the gateway does not answer.
+pub async fn run(session: &Session, console: &mut Console, args: &ShowArgs) -> Result<()> {
+    let mut server = get(session, &args.server).await?.message;
+    if args.watch {
+        let interrupted = || {
+            Failure::new(Exit::Interrupted, "INTERRUPTED", "stopped watching").caused_by("Ctrl-C")
+        };
+        let work = wait::until(session, console, server, wait::Goal::Settled, None);
+        server = interruptible(work, interrupted).await?;
+    }
+    console.result(
+        || table(&server),
+        || vec![server.name.clone()],
+        || document(&server),
+    )
+}
+
+fn table(server: &pb::Server) -> String {
+    let mut facts = Facts::default();
+    facts.add("Name", server.name.as_str());
+    facts.add("Id", server.id.as_str());
+    facts.add("Project", server.project.as_str());
+    facts.add("State", state_text(server));
+    facts.add("Detail", server.phase_detail.as_str());
+    facts.add(
+        "Expected",
+        super::eta(server).map_or_else(String::new, |eta| format!("ready in {}", text::wait(eta))),
+    );
+    facts.add("Url", server.url.as_str());
+    facts.add("Image", with_note(&server.image, &server.image_reference));
+    let size = ByteSize(server.storage_bytes);
+    facts.add(
+        "Storage",
+        with_note(&format!("{size} = {} bytes", size.0), &server.volume_id),
+    );
+    facts.add("Profile", server.profile.as_str());
+    if let Some(grant) = &server.grant {
+        grant_facts(&mut facts, grant);
+    }
+    facts.add("Node", with_note(&server.node_name, &server.node_id));
+    for (label, at) in [
+        ("Created", &server.created_at),
+        ("Started", &server.started_at),
+        ("Ready", &server.ready_at),
+        ("Stopped", &server.stopped_at),
+    ] {
+        facts.add(
+            label,
+            at.as_ref().map_or_else(String::new, ToString::to_string),
+        );
+    }
+    if let Some(runtime) = &server.runtime {
+        runtime_facts(&mut facts, runtime);
+    }
+    if let Some(failure) = &server.failure {
+        facts.add(
+            "Failure",
+            format!("error[{}]: {}", failure.reason, failure.message),
+        );
+        facts.add_all("  cause", failure.cause.lines().map(str::to_owned));
+        facts.add_all("  try", failure.try_this.lines().map(str::to_owned));
+    }
+    facts.render()
+}
+
+fn grant_facts(facts: &mut Facts, grant: &model::Grant) {
+    facts.add("Grant", format!("{} (fence {})", grant.id, grant.fence));
+    let Some(slice) = &grant.slice else { return };
+    let blocks = convert::decode_blocks("blocks", &slice.blocks);
+    let numbers = blocks
+        .as_ref()
+        .map_or_else(|error| error.problem.clone(), ToString::to_string);
+    let count = blocks.map_or(0, cnlab_model::Blocks::count);
+    facts.add(
+        "Slice",
+        format!(
+            "{count}% of {} {} (blocks {numbers} of 0-{}), {} of its memory",
+            slice.gpu_type,
+            slice.gpu_uuid,
+            BLOCKS_PER_GPU - 1,
+            ByteSize(slice.vram_bytes)
+        ),
+    );
+    facts.add(
+        "Isolation",
+        match slice.isolation() {
+            IsolationClass::Hard => {
+                "hard: a whole GPU or a MIG instance, kept apart by the hardware"
+            }
+            IsolationClass::Soft => "soft: 1% blocks, kept apart by software",
+            IsolationClass::Unspecified => "not said",
+        },
+    );
+}
+
+fn runtime_facts(facts: &mut Facts, runtime: &pb::RuntimeFacts) {
+    facts.add(
+        "GPU",
+        if runtime.simulated_gpu {
+            "simulated: no CUDA device is behind this slice"
+        } else {
+            "real"
+        },
+    );
+    facts.add("Python", runtime.python_version.as_str());
+    facts.add_all("Installed", runtime.installed.iter().cloned());
+    facts.add_all("Not installed", runtime.not_installed.iter().cloned());
+    facts.add_all("Enforced", runtime.enforced.iter().cloned());
+    facts.add_all("Not enforced", runtime.not_enforced.iter().cloned());
+}
+
+fn with_note(text: &str, note: &str) -> String {
+    match (text.is_empty(), note.is_empty()) {
+        (true, _) => note.to_owned(),
+        (false, true) => text.to_owned(),
+        (false, false) => format!("{text} ({note})"),
+    }
+}
