@@ -1,6 +1,8 @@
 //! Runs the contract on the embedded store, on a real redis-server and on one in cluster mode,
 //! and puts the real one through the faults that only a real one has.
 
+#![cfg(test)]
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +14,10 @@ use cnlab_lease::{
 };
 use cnlab_testkit::{GENEROUS, RedisServer, wait_for, wait_until};
 
-macro_rules! contract {
-    ($fixture:ty, $flavour:meta) => {
-        contract!(@ $fixture, $flavour,
+/// Hands the name of every check of the contract to a macro.
+macro_rules! with_all_checks {
+    ($then:ident, $($first:tt)+) => {
+        $then!($($first)+;
             repeats_without_harm, stale_fences_are_refused, a_fence_has_one_life,
             a_holder_moves_to_a_higher_fence, releases_only_its_own, a_batch_is_renewed_in_order,
             one_of_many_acquirers_wins, names_may_hold_anything, refuses_bad_arguments,
@@ -23,13 +26,27 @@ macro_rules! contract {
             counts_up_to_the_limit, refills_over_time, refuses_impossible_costs,
             elects_one_leader, resigning_hands_over, a_silent_leader_is_replaced);
     };
-    (@ $fixture:ty, $flavour:meta, $($check:ident),+) => {
+}
+
+/// A test for each check, each with a fixture of its own.
+macro_rules! test_each {
+    ($fixture:ty, $flavour:meta; $($check:ident),+) => {
         $(#[$flavour]
         async fn $check() {
             let fixture = <$fixture>::start().await;
-            if let Err(violation) = crate::contract::$check(&fixture).await {
+            if let Err(violation) = contract::$check(&fixture).await {
                 panic!("{violation}");
             }
+        })+
+    };
+}
+
+/// All checks one after another, each in a key space of its own.
+macro_rules! check_all {
+    ($redis:ident; $($check:ident),+) => {
+        $($redis.store = $redis.store.space(stringify!($check)).unwrap();
+        if let Err(violation) = contract::$check(&$redis).await {
+            panic!("{}: {violation}", stringify!($check));
         })+
     };
 }
@@ -59,7 +76,7 @@ mod embedded {
         }
     }
 
-    contract!(Embedded, tokio::test(start_paused = true));
+    with_all_checks!(test_each, Embedded, tokio::test(start_paused = true));
 
     /// On paused time the bound itself can be checked.
     #[tokio::test(start_paused = true)]
@@ -130,36 +147,27 @@ impl Fixture for Redis {
 mod on_redis {
     use super::*;
 
-    contract!(Redis, tokio::test);
+    with_all_checks!(test_each, Redis, tokio::test);
 }
 
-/// One node that owns all slots: it refuses scripts whose keys are in several.
-mod on_cluster {
-    use super::*;
-
-    struct Cluster;
-
-    impl Cluster {
-        async fn start() -> Redis {
-            let server = RedisServer::start_with(&["--cluster-enabled", "yes"])
-                .await
-                .unwrap();
-            let store = RedisStore::new(&server.url(), "gpu", patient()).unwrap();
-            let redis = Redis { server, store };
-            redis
-                .command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"])
-                .await;
-            let store = redis.store.clone();
-            wait_until(GENEROUS, "the cluster", async || {
-                store.epoch().await.is_ok()
-            })
-            .await
-            .unwrap();
-            redis
-        }
-    }
-
-    contract!(Cluster, tokio::test);
+/// One node that owns all slots: it refuses scripts whose keys are in several. In one test, since a
+/// cluster takes two seconds to come up.
+#[tokio::test]
+async fn the_contract_holds_on_a_cluster() {
+    let server = RedisServer::start_with(&["--cluster-enabled", "yes"])
+        .await
+        .unwrap();
+    let store = RedisStore::new(&server.url(), "gpu", patient()).unwrap();
+    let mut redis = Redis { server, store };
+    redis
+        .command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"])
+        .await;
+    wait_until(GENEROUS, "the cluster", async || {
+        redis.store.epoch().await.is_ok()
+    })
+    .await
+    .unwrap();
+    with_all_checks!(check_all, redis);
 }
 
 const LONG: Duration = Duration::from_secs(3600);
