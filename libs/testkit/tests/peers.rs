@@ -78,25 +78,25 @@ async fn postgres_keeps_its_data_over_a_crash() {
     );
 }
 
-/// Not a test by itself: the next one runs it in a process of its own and kills that.
+/// In the environment of a test process that is to be killed.
+const MARK: &str = "CNLAB_TESTKIT_HOLDER";
+
+/// By itself it shows that both servers run side by side; the next test also runs it in a process
+/// of its own, where it stays until that is killed.
 #[tokio::test]
-#[ignore = "started by everything_ends_with_a_killed_test_process"]
-async fn holder_of_servers() {
+async fn servers_run_side_by_side() {
     let redis = RedisServer::start().await.unwrap();
     let postgres = PostgresServer::shared().await.unwrap();
     let scratch = ScratchDir::new("held").unwrap();
-    println!(
-        "holding {} {} {}",
-        redis.port(),
-        postgres.port(),
-        scratch.path().display()
-    );
-    std::future::pending::<()>().await;
+    assert_ne!(redis.port(), postgres.port());
+    if std::env::var_os(MARK).is_some() {
+        println!("holding {}", scratch.path().display());
+        std::future::pending::<()>().await;
+    }
 }
 
 #[tokio::test]
 async fn everything_ends_with_a_killed_test_process() {
-    const MARK: &str = "CNLAB_TESTKIT_HOLDER";
     let mark = format!("{}-{}", std::process::id(), free_port().unwrap());
     let temporary = ScratchDir::new("holder").unwrap();
     // The postgres user must be able to pass through.
@@ -105,7 +105,7 @@ async fn everything_ends_with_a_killed_test_process() {
     let output = temporary.path().join("output");
     let mut command = tied_command(std::env::current_exe().unwrap(), Signal::SIGKILL);
     command
-        .args(["--exact", "holder_of_servers", "--ignored", "--nocapture"])
+        .args(["--exact", "servers_run_side_by_side", "--nocapture"])
         .env("TMPDIR", temporary.path())
         .env(MARK, &mark)
         .stdout(std::fs::File::create(&output).unwrap())
