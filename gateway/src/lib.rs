@@ -1,1 +1,176 @@
-//! Skeleton.
+//! The front door of CNLab: HTTP API, command line gRPC and notebook proxy on one port.
+//!
+//! ```text
+//!             Host: srv-….<domain> ─────────────▶ notebook   ─▶ node-svc (HTTP/1.1, WebSocket)
+//! listener ─▶ admit ─▶ stack ─┬─ application/grpc ─▶ passthrough ─▶ scheduler-svc, billing-svc
+//!  (limits)                   ├─ /v1/…            ─▶ transcode   ─▶ scheduler-svc, billing-svc
+//!                             └─ /, /srv_…        ─▶ front
+//! ```
+//!
+//! **Invariants**
+//! - It keeps nothing: a second gateway, or the same one after a restart, answers the same.
+//! - No byte of a server reaches anybody but its owner; no session or token of CNLab's
+//!   reaches a notebook.
+//! - What is not marked public in the protos does not exist for the outside.
+
+pub mod adapters;
+pub mod auth;
+pub mod body;
+pub mod cache;
+pub mod config;
+pub mod error;
+pub mod front;
+pub mod http_types;
+pub mod layers;
+pub mod listener;
+pub mod notebook;
+pub mod page;
+pub mod passthrough;
+pub mod ports;
+pub mod route;
+pub mod stack;
+pub mod transcode;
+pub mod upstream;
+
+use std::{io, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use cnlab_service::{GrpcStack, Runtime, Service, StartError};
+use http::HeaderValue;
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic::service::Routes;
+
+pub use config::Config;
+
+use crate::{
+    adapters::{
+        authenticator_billing::BillingAuthenticator, routes_scheduler::SchedulerRoutes,
+        sessions_billing::BillingSessions,
+    },
+    auth::Tokens,
+    front::Front,
+    layers::admit::{Admission, Hosts},
+    notebook::{Notebooks, routes::RouteTable, sessions::SessionTable, tunnel::Tunnels},
+    route::Route,
+    stack::{FrontDoor, Parts},
+    transcode::{openapi, table::Table},
+    upstream::{Upstream, Upstreams},
+};
+
+/// Longer than the stack's own deadline, which answers in better words.
+const BEHIND_THE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The gateway.
+#[derive(Debug)]
+pub struct Gateway {
+    config: Config,
+    runtime: Runtime,
+    admission: Arc<Admission>,
+    parts: Parts,
+    /// Connections and WebSockets.
+    open: TaskTracker,
+    drained: CancellationToken,
+}
+
+#[async_trait]
+impl Service for Gateway {
+    const NAME: &'static str = "gateway";
+    const DEFAULT_PORT: u16 = config::DEFAULT_PORT;
+    type Config = Config;
+
+    async fn build(config: Config, runtime: Runtime) -> Result<Arc<Self>, StartError> {
+        let table = Table::from_descriptors(cnlab_proto::DESCRIPTOR_SET)
+            .map_err(|error| StartError::new("the protos make no HTTP API").caused_by(error))?;
+        let openapi = openapi::document(&table);
+        let key = &config.common.internal_key;
+        let deadline = config.limits.deadline.0 + BEHIND_THE_DEADLINE;
+        let upstreams = Upstreams::connect(&config.scheduler, &config.billing, key, deadline)?;
+        let (scheduler, billing) = (
+            upstreams.channel(Upstream::Scheduler),
+            upstreams.channel(Upstream::Billing),
+        );
+        let mut key = HeaderValue::try_from(key.expose()).map_err(|error| {
+            StartError::new("the internal key holds characters other than ASCII").caused_by(error)
+        })?;
+        key.set_sensitive(true);
+
+        let tasks = &runtime.tasks;
+        let hosts = Hosts::new(&config.notebook.domain);
+        let scheme = config.notebook.scheme.as_str();
+        let (open, drained) = (TaskTracker::new(), CancellationToken::new());
+        let sessions = SessionTable::new(
+            Arc::new(BillingSessions::new(billing.clone())),
+            tasks.clone(),
+        );
+        let notebooks = Notebooks::new(
+            RouteTable::new(Arc::new(SchedulerRoutes::new(scheduler)), tasks.clone()),
+            Arc::clone(&sessions),
+            Tunnels::new(sessions, open.clone(), drained.clone(), tasks.clone()),
+            Arc::clone(&runtime.clock),
+            HeaderValue::from_static(scheme),
+            key,
+        );
+        let route = Route {
+            table: Arc::new(table),
+            notebooks: Arc::new(notebooks),
+            front: Arc::new(Front::new(hosts.clone(), scheme, upstreams.clone())),
+            upstreams: Arc::new(upstreams),
+            openapi: openapi.into(),
+            own: None,
+        };
+        let parts = Parts {
+            api_requests: config.limits.api_requests,
+            notebook_requests: config.limits.notebook_requests,
+            deadline: config.limits.deadline.0,
+            body_bytes: config.limits.api_body_bytes,
+            tokens: Tokens::new(Arc::new(BillingAuthenticator::new(billing)), tasks.clone()),
+            ids: Arc::clone(&runtime.ids),
+            route,
+        };
+        let admission = Arc::new(Admission {
+            hosts,
+            head_bytes: usize::try_from(config.limits.header_bytes).unwrap_or(usize::MAX),
+            body_idle: config.limits.body_idle.0,
+        });
+        Ok(Arc::new(Self {
+            config,
+            runtime,
+            admission,
+            parts,
+            open,
+            drained,
+        }))
+    }
+
+    fn grpc(self: &Arc<Self>) -> Routes {
+        // Public methods are passed on by name; the kit adds health and reflection.
+        Routes::default()
+    }
+
+    async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        grpc: GrpcStack,
+        stop: CancellationToken,
+    ) -> io::Result<()> {
+        let mut parts = self.parts.clone();
+        parts.route.own = Some(grpc);
+        let stack = stack::build(parts);
+        let admission = Arc::clone(&self.admission);
+        let door = move |peer: std::net::SocketAddr| {
+            FrontDoor::new(Arc::clone(&admission), stack.clone(), peer.ip())
+        };
+        let limits = self.config.limits.listener();
+        listener::serve(
+            listener,
+            door,
+            limits,
+            self.runtime.tasks.clone(),
+            stop,
+            self.open.clone(),
+            self.drained.clone(),
+        )
+        .await
+    }
+}

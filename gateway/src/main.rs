@@ -1,1 +1,5 @@
-fn main() {}
+//! The gateway's binary.
+
+fn main() -> std::process::ExitCode {
+    cnlab_service::main::<gateway::Gateway>()
+}

@@ -1,0 +1,230 @@
+//! The accept loop: HTTP/1.1 and HTTP/2 without TLS on one port, with the limits that a
+//! port for everybody needs, and a polite end.
+//!
+//! It is the gateway's own and not the kit's because its connections pass through
+//! [`strict::Strict`] and come back out of it when they become WebSockets.
+
+mod doors;
+pub mod strict;
+
+use std::{convert::Infallible, io, net::SocketAddr, pin::pin, time::Duration};
+
+use cnlab_service::runtime::Tasks;
+use hyper::body::Incoming;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    http_types::Response,
+    listener::{doors::Doors, strict::Strict},
+};
+
+pub use doors::Ticket;
+
+/// What a connection is served on.
+pub type Io = TokioIo<Strict<TcpStream>>;
+
+/// How long to wait when the system has no more file handles.
+const OUT_OF_HANDLES: Duration = Duration::from_millis(100);
+/// Bytes read ahead, and the largest head of HTTP/1.1 that is looked at to be refused.
+const READ_BUFFER: usize = 64 * 1024;
+/// A browser whose machine was switched off must not hold its WebSocket for ever.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+const H2_PING: Duration = Duration::from_secs(30);
+const H2_PONG: Duration = Duration::from_secs(20);
+
+/// What the port allows.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// A request's head must arrive within this time.
+    pub header_read: Duration,
+    /// Header fields of one request.
+    pub header_fields: usize,
+    /// Bytes of one request's header fields.
+    pub header_bytes: u32,
+    /// Concurrent requests of one HTTP/2 connection.
+    pub streams: u32,
+    /// Open connections in all.
+    pub connections: usize,
+    /// Open connections of one address.
+    pub connections_per_address: usize,
+    /// A connection is asked to end after this time.
+    pub connection_age: Duration,
+    /// How long open requests and WebSockets may take at shutdown.
+    pub drain: Duration,
+}
+
+/// Serves until `stop`, then finishes what is `open`, at most as long as the limits allow.
+/// `drained` is cancelled at the end of that time, or as soon as nothing is left to wait for.
+/// Whoever takes a connection over counts itself as open.
+///
+/// # Errors
+/// When the listener cannot accept at all; a lack of file handles is waited out.
+pub async fn serve<F, S>(
+    listener: TcpListener,
+    service: F,
+    limits: Limits,
+    tasks: Tasks,
+    stop: CancellationToken,
+    open: TaskTracker,
+    drained: CancellationToken,
+) -> io::Result<()>
+where
+    F: Fn(SocketAddr) -> S + Send + Sync,
+    S: hyper::service::Service<http::Request<Incoming>, Response = Response, Error = Infallible>
+        + Send
+        + 'static,
+    S::Future: Send + 'static,
+{
+    let doors = Doors::new(limits.connections, limits.connections_per_address);
+    let server = builder(&limits);
+    let age = limits.connection_age;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.cancelled() => break,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                recover(error).await?;
+                continue;
+            }
+        };
+        let Some(ticket) = doors.admit(peer.ip()) else {
+            tracing::debug!(%peer, "a connection over the limit was closed");
+            continue;
+        };
+        if let Err(error) = prepare(&stream) {
+            tracing::debug!(%peer, %error, "a connection ended before it began");
+            continue;
+        }
+        let connection = Connection {
+            server: server.clone(),
+            start: limits.header_read,
+            age,
+            stop: stop.clone(),
+            drained: drained.clone(),
+            ticket,
+        };
+        tasks.spawn(
+            "connection",
+            open.track_future(connection.serve(stream, service(peer))),
+        );
+    }
+    drop(listener);
+    open.close();
+    if tokio::time::timeout(limits.drain, open.wait())
+        .await
+        .is_err()
+    {
+        tracing::info!(open = open.len(), "closing what is still open");
+    }
+    drained.cancel();
+    open.wait().await;
+    Ok(())
+}
+
+fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
+    let mut server = auto::Builder::new(TokioExecutor::new());
+    server
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_read)
+        .max_headers(limits.header_fields)
+        .max_buf_size(READ_BUFFER);
+    server
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(limits.header_bytes)
+        .max_pending_accept_reset_streams(20)
+        .max_local_error_reset_streams(100)
+        .adaptive_window(true)
+        .keep_alive_interval(H2_PING)
+        .keep_alive_timeout(H2_PONG);
+    server
+}
+
+/// Waits out what passes; everything else is the listener's end.
+async fn recover(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        // The client was gone before we looked.
+        io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::Interrupted => Ok(()),
+        // Shown as an uncategorised error by some systems, so the numbers decide.
+        _ if matches!(
+            error.raw_os_error(),
+            Some(EMFILE | ENFILE | ENOBUFS | ENOMEM)
+        ) =>
+        {
+            tracing::warn!(%error, "connections wait until file handles are free");
+            tokio::time::sleep(OUT_OF_HANDLES).await;
+            Ok(())
+        }
+        _ => Err(error),
+    }
+}
+
+const ENOMEM: i32 = 12;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+const ENOBUFS: i32 = 105;
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let keep_alive = socket2::TcpKeepalive::new()
+        .with_time(KEEP_ALIVE)
+        .with_interval(KEEP_ALIVE / 4);
+    socket2::SockRef::from(stream).set_tcp_keepalive(&keep_alive)
+}
+
+/// One connection and its end.
+struct Connection {
+    server: auto::Builder<TokioExecutor>,
+    start: Duration,
+    age: Duration,
+    stop: CancellationToken,
+    drained: CancellationToken,
+    ticket: Ticket,
+}
+
+impl Connection {
+    async fn serve<S>(self, stream: TcpStream, service: S)
+    where
+        S: hyper::service::Service<
+                http::Request<Incoming>,
+                Response = Response,
+                Error = Infallible,
+            > + Send
+            + 'static,
+        S::Future: Send + 'static,
+    {
+        let ticket = self.ticket;
+        let io = TokioIo::new(Strict::new(stream, ticket, self.start));
+        let mut connection = pin!(self.server.serve_connection_with_upgrades(io, service));
+        let ended = tokio::select! {
+            ended = connection.as_mut() => Some(ended),
+            () = self.stop.cancelled() => None,
+            () = tokio::time::sleep(self.age) => None,
+        };
+        let ended = match ended {
+            Some(ended) => ended,
+            None => {
+                connection.as_mut().graceful_shutdown();
+                tokio::select! {
+                    ended = connection.as_mut() => ended,
+                    () = self.drained.cancelled() => return,
+                }
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(error, "a connection ended with an error");
+        }
+    }
+}
