@@ -1,1 +1,135 @@
-//! Skeleton.
+//! The scheduler: decides every placement, and owns servers, volumes, grants with their
+//! fences, the node roster and the catalogues.
+//!
+//! ```text
+//!  gateway ──▶ api ──▶ app ──▶ scheduler-core (decide, step)
+//!  node-svc ─▶  │       │
+//!               │       └─▶ store: one transaction = rows + grant + fence + outbox + answer
+//!               │                                     │
+//!               └── watch ◀── changes                 ▼
+//!                                    worker: outbox ──▶ node-svc, billing-svc
+//!                                            queue  ──▶ app (place what fits)
+//! ```
+//!
+//! **Invariants**
+//! - A slice belongs to whom the grant row says, under a fence that only ever grows; a lease
+//!   is liveness and nothing else.
+//! - Another service is told only what a transaction wrote into the outbox.
+//! - Every decision is the core's; nothing here compares free blocks.
+
+mod adapters;
+mod api;
+mod app;
+mod config;
+mod convert;
+mod error;
+mod ports;
+mod store;
+mod worker;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use cnlab_db::Db;
+use cnlab_lease::{EmbeddedStore, LeaseStore, RedisOptions, RedisStore};
+use cnlab_proto::scheduler::v1::{
+    catalog_service_server::CatalogServiceServer, roster_service_server::RosterServiceServer,
+    server_service_server::ServerServiceServer,
+};
+use cnlab_service::{Runtime, Service, StartError, Wake, Worker};
+use tonic::service::Routes;
+
+use adapters::{billing_grpc::GrpcBilling, node_grpc::GrpcNodes};
+use app::{App, Parts, catalog::Catalogue};
+pub use config::{
+    CatalogConfig, Config, GrantConfig, LeaseConfig, LeaseStoreKind, NotebookConfig, Scheme,
+    UpstreamConfig,
+};
+use worker::dispatch::Dispatcher;
+
+/// The service.
+#[derive(Debug)]
+pub struct Scheduler {
+    app: Arc<App>,
+    dispatcher: Arc<Dispatcher>,
+}
+
+#[async_trait]
+impl Service for Scheduler {
+    const NAME: &'static str = "scheduler-svc";
+    const DEFAULT_PORT: u16 = config::PORT;
+    type Config = Config;
+
+    async fn build(config: Config, runtime: Runtime) -> Result<Arc<Self>, StartError> {
+        let catalogue = Catalogue::load(&config.catalog)?;
+        let db = Db::connect(&config.database)
+            .await
+            .map_err(|error| StartError::from_fault(&error))?;
+        // Several processes may do so at once: the migrations take a lock.
+        cnlab_db::migrate::<store::Migrations>(&db)
+            .await
+            .map_err(|error| StartError::from_fault(&error))?;
+        let key = &config.common.internal_key;
+        let app = Arc::new(App::new(Parts {
+            db,
+            leases: leases(&config.lease, &runtime)?,
+            nodes: Arc::new(GrpcNodes::new(key.clone())),
+            billing: Arc::new(GrpcBilling::new(&config.billing.endpoint, key)?),
+            catalogue,
+            notebook: config.notebook,
+            grants: config.grants,
+            runtime,
+        }));
+        let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&app)));
+        Ok(Arc::new(Self { app, dispatcher }))
+    }
+
+    fn grpc(self: &Arc<Self>) -> Routes {
+        let app = || Arc::clone(&self.app);
+        Routes::new(ServerServiceServer::new(api::server::ServerApi(app())))
+            .add_service(CatalogServiceServer::new(api::catalog::CatalogApi(app())))
+            .add_service(RosterServiceServer::new(api::roster::RosterApi(app())))
+    }
+
+    fn workers(self: &Arc<Self>) -> Vec<Worker> {
+        let dispatcher = Arc::clone(&self.dispatcher);
+        let outbox = Worker::new("outbox", dispatcher.wake(), move || {
+            let dispatcher = Arc::clone(&dispatcher);
+            async move { dispatcher.tick().await }
+        });
+        let app = Arc::clone(&self.app);
+        let queue = Worker::new("queue", app.queue.clone(), move || {
+            let app = Arc::clone(&app);
+            async move { worker::queue::tick(&app).await }
+        });
+        let app = Arc::clone(&self.app);
+        let purge = Worker::new("purge", Wake::new(), move || {
+            let app = Arc::clone(&app);
+            async move { worker::purge::tick(&app).await }
+        });
+        vec![outbox, queue, purge]
+    }
+
+    async fn migrate(config: &Config) -> Result<(), StartError> {
+        let db = Db::connect(&config.database)
+            .await
+            .map_err(|error| StartError::from_fault(&error))?;
+        let applied = cnlab_db::migrate::<store::Migrations>(&db)
+            .await
+            .map_err(|error| StartError::from_fault(&error))?;
+        tracing::info!(?applied, "database is up to date");
+        db.close().await;
+        Ok(())
+    }
+}
+
+fn leases(config: &LeaseConfig, runtime: &Runtime) -> Result<Arc<dyn LeaseStore>, StartError> {
+    Ok(match config.store {
+        LeaseStoreKind::Embedded => Arc::new(EmbeddedStore::new(runtime.ids.ulid().to_string())),
+        LeaseStoreKind::Redis => {
+            let url = config.url.expose();
+            let store = RedisStore::new(url, &config.space, RedisOptions::default());
+            Arc::new(store.map_err(|error| StartError::from_fault(&error))?)
+        }
+    })
+}

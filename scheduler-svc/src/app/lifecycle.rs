@@ -1,0 +1,315 @@
+//! Starting, stopping and deleting: what users ask of a server, and how each step is written
+//! down.
+
+use std::time::Duration;
+
+use cnlab_db::Tx;
+use cnlab_model::{Timestamp, id::GrantId};
+use cnlab_service::{Caller, trace};
+use scheduler_core::{
+    estimate::PastStart,
+    server::{Event, State, step},
+};
+
+use super::{
+    App,
+    once::{self, Attempt, Once},
+    place::{Plan, TRIES},
+    view::View,
+};
+use crate::{
+    error::SchedulerError,
+    store::{
+        self,
+        cell::request,
+        grant,
+        job::{self, Job},
+        record::{Failure, Grant, Server},
+        starts,
+    },
+};
+
+impl App {
+    /// Starts a stopped or failed server on a slice of its profile; one that runs runs on.
+    pub(crate) async fn start(
+        &self,
+        caller: &Caller,
+        wanted: &str,
+        attempt: &Attempt,
+    ) -> Result<View, SchedulerError> {
+        let found = match self.find(caller, wanted).await {
+            Ok(found) => found,
+            Err(error) => return self.kept_answer(attempt).await?.ok_or(error),
+        };
+        let past = starts::of_image(self.db.read(), &found.image).await?;
+        let _turn = self.turn().await;
+        for _ in 0..TRIES {
+            let cell = self.cell().await?;
+            let volume_on = store::server::volume_node(self.db.read(), found.volume).await?;
+            let plan = match self.plan(&cell, &found, &request(&found, volume_on), &past) {
+                Ok(plan) => plan,
+                Err(error) => return self.kept_answer(attempt).await?.ok_or(error),
+            };
+            let id = GrantId::from_ulid(self.runtime.ids.ulid());
+            match self
+                .change(&found, &Wish::Start { plan, id }, attempt)
+                .await
+            {
+                Err(SchedulerError::SliceTaken) => {}
+                done => return done,
+            }
+        }
+        let plan = Plan::Queue {
+            detail: "others took the free slices meanwhile".to_owned(),
+            expected: None,
+        };
+        let id = GrantId::from_ulid(self.runtime.ids.ulid());
+        let view = self
+            .change(&found, &Wish::Start { plan, id }, attempt)
+            .await;
+        self.queue.wake();
+        view
+    }
+
+    /// Ends a server's processes; its volume stays.
+    pub(crate) async fn stop(
+        &self,
+        caller: &Caller,
+        wanted: &str,
+        attempt: &Attempt,
+    ) -> Result<View, SchedulerError> {
+        match self.find(caller, wanted).await {
+            Ok(found) => self.change(&found, &Wish::Stop, attempt).await,
+            Err(error) => self.kept_answer(attempt).await?.ok_or(error),
+        }
+    }
+
+    /// Ends a server and removes it together with its volume.
+    pub(crate) async fn delete(
+        &self,
+        caller: &Caller,
+        wanted: &str,
+        attempt: &Attempt,
+    ) -> Result<View, SchedulerError> {
+        match self.find(caller, wanted).await {
+            Ok(found) => self.change(&found, &Wish::Delete, attempt).await,
+            Err(error) => self.kept_answer(attempt).await?.ok_or(error),
+        }
+    }
+
+    async fn change(
+        &self,
+        found: &Server,
+        wish: &Wish,
+        attempt: &Attempt,
+    ) -> Result<View, SchedulerError> {
+        let now = self.now();
+        let (view, changed) = self
+            .db
+            .write(|tx| async move {
+                let pending = match attempt.begin(&tx, now).await? {
+                    Once::Again(view) => return Ok((*view, false)),
+                    Once::First(pending) => pending,
+                };
+                let mut server = store::server::get(&tx, found.id)
+                    .await?
+                    .ok_or(SchedulerError::ChangedMeanwhile)?;
+                let changed = self.grant_wish(&tx, &mut server, wish, now).await?;
+                if changed {
+                    store::server::update(&tx, &mut server).await?;
+                }
+                let (grant, node_name) = store::surroundings(&tx, &server).await?;
+                let view = View::new(server, grant, node_name, now);
+                once::finish(&tx, pending, &view).await?;
+                Ok::<_, SchedulerError>((view, changed))
+            })
+            .await?;
+        if changed {
+            self.publish(&view.server);
+        }
+        Ok(view)
+    }
+
+    /// Answers whether anything changed.
+    async fn grant_wish(
+        &self,
+        tx: &Tx,
+        server: &mut Server,
+        wish: &Wish,
+        now: Timestamp,
+    ) -> Result<bool, SchedulerError> {
+        let before = server.state;
+        let event = match wish {
+            Wish::Start { .. } => Event::StartRequested,
+            Wish::Stop => Event::StopRequested,
+            Wish::Delete => Event::DeleteRequested,
+        };
+        server.state = step(before, event).map_err(SchedulerError::NotNow)?;
+        if server.state == before {
+            return Ok(false);
+        }
+        server.expected_at = None;
+        server.queued_at = None;
+        server.phase_detail = String::new();
+        match wish {
+            Wish::Start { plan, id } => {
+                server.queued_at = Some(now);
+                server.started_at = None;
+                server.ready_at = None;
+                server.stopped_at = None;
+                server.failure = None;
+                server.runtime = None;
+                server.traceparent = trace::current_traceparent();
+                self.carry_out(tx, server, plan, *id, now).await?;
+            }
+            Wish::Stop | Wish::Delete => {
+                if let Some(grant) = server.grant {
+                    let stop = Job::Stop {
+                        server: server.id,
+                        grant,
+                    };
+                    job::push(tx, &stop, trace::current_traceparent(), now).await?;
+                } else if server.state == State::Deleting {
+                    self.remove_volume(tx, server, now).await?;
+                } else {
+                    server.stopped_at = Some(now);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Goes on with a deletion when nothing runs any more.
+    async fn remove_volume(
+        &self,
+        tx: &Tx,
+        server: &mut Server,
+        now: Timestamp,
+    ) -> Result<(), SchedulerError> {
+        match store::server::volume_node(tx, server.volume).await? {
+            Some(node) => {
+                let remove = Job::RemoveVolume {
+                    server: server.id,
+                    volume: server.volume,
+                    node,
+                };
+                job::push(tx, &remove, trace::current_traceparent(), now).await
+            }
+            // It was never used, so there is nothing to remove.
+            None => self
+                .advance(tx, server, Event::VolumeRemoved, None, now)
+                .await
+                .map(drop),
+        }
+    }
+
+    /// Takes an event into a server: its state, its times, and with the end of its processes
+    /// its slice. Answers `false` when the event has no place in its state.
+    pub(crate) async fn advance(
+        &self,
+        tx: &Tx,
+        server: &mut Server,
+        event: Event,
+        failure: Option<Failure>,
+        now: Timestamp,
+    ) -> Result<bool, SchedulerError> {
+        let before = server.state;
+        server.state = match step(before, event) {
+            Ok(next) => next,
+            Err(refused) => {
+                tracing::debug!(cnlab.server_id = %server.id, %refused, "event dropped");
+                return Ok(false);
+            }
+        };
+        if server.state != before {
+            match server.state {
+                State::Ready => {
+                    server.ready_at = Some(now);
+                    server.expected_at = None;
+                    server.phase_detail = String::new();
+                }
+                State::Stopped | State::Failed => {
+                    server.stopped_at = Some(now);
+                    server.expected_at = None;
+                    server.phase_detail = String::new();
+                    server.failure = failure;
+                }
+                State::Stopping | State::Deleting => {
+                    server.expected_at = None;
+                    server.phase_detail = String::new();
+                }
+                State::Deleted => {
+                    store::server::drop_volume(tx, server.volume, now).await?;
+                    server.stopped_at = server.stopped_at.or(Some(now));
+                    server.phase_detail = String::new();
+                }
+                State::Queued | State::Provisioning { .. } => {}
+            }
+            tracing::info!(cnlab.server_id = %server.id, from = %before, to = %server.state, "server changed");
+        }
+        match event {
+            Event::WorkloadEnded | Event::WorkloadFailed => self.give_back(tx, server, now).await?,
+            Event::SlicePlaced
+            | Event::PhaseReached(_)
+            | Event::PageAnswered
+            | Event::EndingBegun
+            | Event::StartRequested
+            | Event::StopRequested
+            | Event::DeleteRequested
+            | Event::VolumeRemoved => {}
+        }
+        Ok(true)
+    }
+
+    /// Releases the slice of a server whose processes are gone.
+    async fn give_back(
+        &self,
+        tx: &Tx,
+        server: &mut Server,
+        now: Timestamp,
+    ) -> Result<(), SchedulerError> {
+        let Some(id) = server.grant.take() else {
+            return Ok(());
+        };
+        server.node = None;
+        if grant::release(tx, id, now).await? {
+            let close = Job::CloseUsage {
+                grant: id,
+                ended_at: now,
+            };
+            job::push(tx, &close, trace::current_traceparent(), now).await?;
+        }
+        if server.state == State::Deleting {
+            Box::pin(self.remove_volume(tx, server, now)).await?;
+        }
+        Ok(())
+    }
+
+    /// Remembers how long a start took.
+    pub(crate) async fn learn(
+        &self,
+        tx: &Tx,
+        server: &Server,
+        grant: &Grant,
+        environment_ready: bool,
+        now: Timestamp,
+    ) -> Result<(), SchedulerError> {
+        let took: Duration = now.since(grant.granted_at);
+        let past = PastStart {
+            image: server.image.clone(),
+            node: grant.node,
+            environment_ready,
+            took,
+        };
+        starts::add(tx, &past, now).await?;
+        store::roster::image_ready(tx, grant.node, &server.image).await
+    }
+}
+
+/// What a user wants of a server.
+#[derive(Debug)]
+enum Wish {
+    Start { plan: Plan, id: GrantId },
+    Stop,
+    Delete,
+}

@@ -1,0 +1,279 @@
+//! What can go wrong, with a stable reason and what to do about it.
+
+use cnlab_db::DbError;
+use cnlab_model::{ByteSize, ErrorKind, Fault, id::NodeId, name::NameError};
+use cnlab_service::{StartError, status::PublicError};
+use scheduler_core::server::Refused;
+use thiserror::Error;
+
+/// Errors of the scheduler.
+#[derive(Debug, Error)]
+pub(crate) enum SchedulerError {
+    #[error("there is no server {wanted:?}")]
+    ServerUnknown { wanted: String, near: Vec<String> },
+    #[error("{name:?} is the name of several of your servers: {}", of.join(", "))]
+    ServerAmbiguous { name: String, of: Vec<String> },
+    #[error("the project {project} has a server {name} already")]
+    NameTaken { name: String, project: String },
+    #[error("{0}")]
+    NameInvalid(NameError),
+    #[error("there is no project {wanted:?} that you may use")]
+    ProjectUnknown { wanted: String, yours: Vec<String> },
+    #[error("your account has no project")]
+    NoProject,
+    #[error("there is no image {wanted:?} in the catalogue")]
+    ImageUnknown { wanted: String, near: Vec<String> },
+    #[error("there is no profile {wanted:?}")]
+    ProfileUnknown { wanted: String, near: Vec<String> },
+    #[error("the profile {profile} can never start here: {why}")]
+    ProfileUnavailable {
+        profile: String,
+        why: String,
+        nearest: Option<String>,
+    },
+    #[error("a server needs storage of at least 1 byte")]
+    StorageZero,
+    #[error("a volume of {} is larger than the largest disk of {}", ByteSize(*wanted), ByteSize(*largest))]
+    StorageTooLarge { wanted: u64, largest: u64 },
+    #[error("the volume of this server lies on {node}, which cannot run it")]
+    VolumeElsewhere { node: NodeId },
+    #[error("{0}")]
+    NotNow(Refused),
+    #[error("the server is {state}")]
+    NotReady { state: String, retry: bool },
+    #[error("the server has not run on any node yet")]
+    NeverRan,
+    #[error("the page token is not one of this list")]
+    PageToken,
+    #[error("a page has at most 1000 entries")]
+    PageSize,
+    #[error("{what} is reported by nobody that this cell knows")]
+    NodeUnknown { what: String },
+    /// Somebody else took the blocks between the snapshot and the transaction.
+    #[error("the slice was taken meanwhile")]
+    SliceTaken,
+    #[error("the server was changed meanwhile")]
+    ChangedMeanwhile,
+    #[error("{0}")]
+    Upstream(CallError),
+    #[error("the row {id} of {table} makes no sense: {problem}")]
+    Row {
+        table: &'static str,
+        id: String,
+        problem: String,
+    },
+    #[error(transparent)]
+    Database(#[from] DbError),
+}
+
+impl Fault for SchedulerError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::ServerUnknown { .. }
+            | Self::ProjectUnknown { .. }
+            | Self::ImageUnknown { .. }
+            | Self::ProfileUnknown { .. }
+            | Self::NodeUnknown { .. } => ErrorKind::NotFound,
+            Self::NameTaken { .. } => ErrorKind::AlreadyExists,
+            Self::ServerAmbiguous { .. }
+            | Self::NameInvalid(_)
+            | Self::StorageZero
+            | Self::StorageTooLarge { .. }
+            | Self::PageToken
+            | Self::PageSize => ErrorKind::Invalid,
+            Self::NoProject
+            | Self::ProfileUnavailable { .. }
+            | Self::VolumeElsewhere { .. }
+            | Self::NotNow(_)
+            | Self::NotReady { .. }
+            | Self::NeverRan => ErrorKind::Precondition,
+            Self::SliceTaken | Self::ChangedMeanwhile => ErrorKind::Conflict,
+            Self::Upstream(call) => call.error.kind,
+            Self::Row { .. } => ErrorKind::Internal,
+            Self::Database(error) => error.kind(),
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::ServerUnknown { .. } => "SERVER_NOT_FOUND",
+            Self::ServerAmbiguous { .. } => "SERVER_AMBIGUOUS",
+            Self::NameTaken { .. } => "SERVER_NAME_TAKEN",
+            Self::NameInvalid(_) => "SERVER_NAME_INVALID",
+            Self::ProjectUnknown { .. } => "PROJECT_NOT_FOUND",
+            Self::NoProject => "PROJECT_MISSING",
+            Self::ImageUnknown { .. } => "IMAGE_NOT_FOUND",
+            Self::ProfileUnknown { .. } => "PROFILE_NOT_FOUND",
+            Self::ProfileUnavailable { .. } => "PROFILE_UNAVAILABLE",
+            Self::StorageZero => "STORAGE_INVALID",
+            Self::StorageTooLarge { .. } => "STORAGE_TOO_LARGE",
+            Self::VolumeElsewhere { .. } => "VOLUME_UNREACHABLE",
+            Self::NotNow(_) => "SERVER_STATE",
+            Self::NotReady { .. } => "SERVER_NOT_READY",
+            Self::NeverRan => "SERVER_NEVER_RAN",
+            Self::PageToken => "PAGE_TOKEN_INVALID",
+            Self::PageSize => "PAGE_SIZE_INVALID",
+            Self::NodeUnknown { .. } => "NODE_NOT_FOUND",
+            Self::SliceTaken => "SLICE_TAKEN",
+            Self::ChangedMeanwhile => "CHANGED_MEANWHILE",
+            Self::Upstream(call) => call.reason(),
+            Self::Row { .. } => "ROW_UNREADABLE",
+            Self::Database(error) => error.reason(),
+        }
+    }
+
+    fn try_this(&self) -> Option<String> {
+        let listed = |near: &[String], else_try: &str| {
+            if near.is_empty() {
+                else_try.to_owned()
+            } else {
+                format!("did you mean {}", near.join(" or "))
+            }
+        };
+        let text = match self {
+            Self::ServerUnknown { near, .. } => listed(near, "see `cnlab server list`"),
+            Self::ServerAmbiguous { of, .. } => match of.first() {
+                Some(first) => format!("write one of them in full, for example {first}"),
+                None => return None,
+            },
+            Self::NameTaken { name, .. } => {
+                format!("choose another name, or `cnlab server open {name}`")
+            }
+            Self::NameInvalid(_) => "choose a name such as first-experiment".to_owned(),
+            Self::ProjectUnknown { yours, .. } if yours.is_empty() => {
+                "ask your admin for a project".to_owned()
+            }
+            Self::ProjectUnknown { yours, .. } => format!("use {}", yours.join(" or ")),
+            Self::NoProject => "ask your admin for a project".to_owned(),
+            Self::ImageUnknown { near, .. } => listed(near, "see the list of images"),
+            Self::ProfileUnknown { near, .. } => listed(near, "see `cnlab profiles list`"),
+            Self::ProfileUnavailable {
+                nearest: Some(nearest),
+                ..
+            } => format!("use the profile {nearest}"),
+            Self::ProfileUnavailable { nearest: None, .. } => {
+                "see `cnlab profiles list`, or let a node with such a GPU join".to_owned()
+            }
+            Self::StorageZero => "ask for a size such as --storage 50gb".to_owned(),
+            Self::StorageTooLarge { largest, .. } => {
+                format!("ask for at most {}", ByteSize(*largest))
+            }
+            Self::VolumeElsewhere { .. } => {
+                "bring that node back, or delete the server and create a new one".to_owned()
+            }
+            Self::NotNow(_) => {
+                "see `cnlab server show`, and try again when that is over".to_owned()
+            }
+            Self::NotReady { retry: true, .. } => "wait until it is ready".to_owned(),
+            Self::NotReady { retry: false, .. } => "start it with `cnlab server start`".to_owned(),
+            Self::NeverRan => "wait until it has been started".to_owned(),
+            Self::PageToken => "begin with the first page".to_owned(),
+            Self::PageSize => "ask for at most 1000".to_owned(),
+            Self::SliceTaken | Self::ChangedMeanwhile => "try again".to_owned(),
+            Self::NodeUnknown { .. } => "register the node".to_owned(),
+            Self::Upstream(call) => return call.error.try_this.clone(),
+            Self::Database(error) => return error.try_this(),
+            Self::Row { .. } => return None,
+        };
+        Some(text)
+    }
+
+    fn field(&self) -> Option<&str> {
+        match self {
+            Self::NameInvalid(_) => Some("name"),
+            Self::StorageZero | Self::StorageTooLarge { .. } => Some("storage_bytes"),
+            Self::ImageUnknown { .. } => Some("image"),
+            Self::ProfileUnknown { .. } | Self::ProfileUnavailable { .. } => Some("profile"),
+            Self::ProjectUnknown { .. } => Some("project"),
+            Self::ServerUnknown { .. } | Self::ServerAmbiguous { .. } => Some("server"),
+            Self::PageToken => Some("page_token"),
+            Self::PageSize => Some("page_size"),
+            Self::NameTaken { .. }
+            | Self::NoProject
+            | Self::VolumeElsewhere { .. }
+            | Self::NotNow(_)
+            | Self::NotReady { .. }
+            | Self::NeverRan
+            | Self::NodeUnknown { .. }
+            | Self::SliceTaken
+            | Self::ChangedMeanwhile
+            | Self::Upstream(_)
+            | Self::Row { .. }
+            | Self::Database(_) => None,
+        }
+    }
+}
+
+/// What another service answered instead of what was asked for.
+#[derive(Debug, Clone, Error)]
+#[error("{service}: {}", error.message)]
+pub(crate) struct CallError {
+    /// Which service.
+    pub(crate) service: &'static str,
+    /// Its error.
+    pub(crate) error: Box<PublicError>,
+}
+
+impl CallError {
+    /// Whether asking again cannot help.
+    pub(crate) fn is_final(&self) -> bool {
+        match self.error.kind {
+            ErrorKind::Unavailable | ErrorKind::Deadline | ErrorKind::Conflict => false,
+            ErrorKind::NotFound
+            | ErrorKind::AlreadyExists
+            | ErrorKind::Invalid
+            | ErrorKind::Unauthenticated
+            | ErrorKind::Forbidden
+            | ErrorKind::Precondition
+            | ErrorKind::Exhausted
+            | ErrorKind::Internal => true,
+        }
+    }
+
+    /// The service is the one who knows the reason; ours only says that it was asked.
+    const fn reason(&self) -> &'static str {
+        match self.error.kind {
+            ErrorKind::Unavailable => "UPSTREAM_UNAVAILABLE",
+            ErrorKind::Deadline => "UPSTREAM_SLOW",
+            ErrorKind::NotFound
+            | ErrorKind::AlreadyExists
+            | ErrorKind::Invalid
+            | ErrorKind::Unauthenticated
+            | ErrorKind::Forbidden
+            | ErrorKind::Conflict
+            | ErrorKind::Precondition
+            | ErrorKind::Exhausted
+            | ErrorKind::Internal => "UPSTREAM_REFUSED",
+        }
+    }
+}
+
+/// A catalogue file that cannot be used.
+#[derive(Debug, Error)]
+pub(crate) enum CatalogError {
+    #[error("cannot read {path}")]
+    Unreadable {
+        path: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{path} is no {what} file")]
+    Syntax {
+        path: String,
+        what: &'static str,
+        #[source]
+        source: Box<toml::de::Error>,
+    },
+    #[error("{path}: {problem}")]
+    Content { path: String, problem: String },
+}
+
+impl From<CatalogError> for StartError {
+    fn from(error: CatalogError) -> Self {
+        let mut start = Self::new(error.to_string());
+        if let Some(source) = std::error::Error::source(&error) {
+            start = start.caused_by(source.to_string());
+        }
+        start.try_this("compare it with the files under scheduler-svc/data")
+    }
+}

@@ -1,0 +1,176 @@
+//! Grants: blocks of a GPU that somebody holds under a fence.
+
+use std::time::Duration;
+
+use cnlab_db::{DbError, Tx};
+use cnlab_model::{
+    Blocks, Timestamp,
+    id::{GrantId, NodeId},
+};
+use sea_orm::{
+    ActiveModelTrait, ColumnTrait, ConnectionTrait, EntityTrait, IntoActiveModel, QueryFilter,
+    QueryOrder, QuerySelect,
+    sea_query::{Expr, ExprTrait},
+};
+
+use super::{
+    entity::{fence, gpu, grant},
+    record::{Gpu, Grant},
+};
+use crate::error::SchedulerError;
+
+/// This cell's row of the fence counter.
+const CELL: i64 = 1;
+
+fn records(rows: Vec<grant::Model>) -> Result<Vec<Grant>, SchedulerError> {
+    rows.into_iter().map(Grant::try_from).collect()
+}
+
+/// The grant of this id.
+pub(crate) async fn get(
+    db: &impl ConnectionTrait,
+    id: GrantId,
+) -> Result<Option<Grant>, SchedulerError> {
+    let row = grant::Entity::find_by_id(id.to_string())
+        .one(db)
+        .await
+        .map_err(DbError::from)?;
+    row.map(Grant::try_from).transpose()
+}
+
+/// The grants that are not released, of one node or of all.
+pub(crate) async fn held(
+    db: &impl ConnectionTrait,
+    node: Option<NodeId>,
+) -> Result<Vec<Grant>, SchedulerError> {
+    let mut find = grant::Entity::find().filter(grant::Column::ReleasedAt.is_null());
+    if let Some(node) = node {
+        find = find.filter(grant::Column::NodeId.eq(node.to_string()));
+    }
+    let rows = find
+        .order_by_asc(grant::Column::Fence)
+        .all(db)
+        .await
+        .map_err(DbError::from)?;
+    records(rows)
+}
+
+/// How long the latest grants were held.
+pub(crate) async fn lengths(
+    db: &impl ConnectionTrait,
+    latest: u64,
+) -> Result<Vec<Duration>, SchedulerError> {
+    let rows = grant::Entity::find()
+        .filter(grant::Column::ReleasedAt.is_not_null())
+        .order_by_desc(grant::Column::ReleasedAt)
+        .limit(latest)
+        .all(db)
+        .await
+        .map_err(DbError::from)?;
+    Ok(records(rows)?
+        .into_iter()
+        .filter_map(|grant| Some(grant.released_at?.since(grant.granted_at)))
+        .collect())
+}
+
+/// The next fence: above every one that was ever given out.
+pub(crate) async fn next_fence(tx: &Tx) -> Result<u64, SchedulerError> {
+    fence::Entity::update_many()
+        .col_expr(fence::Column::Value, Expr::col(fence::Column::Value).add(1))
+        .filter(fence::Column::Cell.eq(CELL))
+        .exec(tx)
+        .await
+        .map_err(DbError::from)?;
+    let row = fence::Entity::find_by_id(CELL)
+        .one(tx)
+        .await
+        .map_err(DbError::from)?;
+    row.and_then(|row| u64::try_from(row.value).ok())
+        .filter(|fence| *fence > 0)
+        .ok_or_else(|| SchedulerError::Row {
+            table: "fences",
+            id: CELL.to_string(),
+            problem: "the counter of this cell is gone".to_owned(),
+        })
+}
+
+async fn gpu_row(tx: &Tx, node: NodeId, uuid: &str) -> Result<Option<Gpu>, SchedulerError> {
+    let row = gpu::Entity::find_by_id((node.to_string(), uuid.to_owned()))
+        .one(tx)
+        .await
+        .map_err(DbError::from)?;
+    row.map(Gpu::try_from).transpose()
+}
+
+/// Sets the taken blocks of a GPU, if its version is still this one.
+async fn compare_and_set(tx: &Tx, gpu: &Gpu, taken: Blocks) -> Result<(), SchedulerError> {
+    let written = gpu::Entity::update_many()
+        .col_expr(gpu::Column::Taken, Expr::value(taken.to_string()))
+        .col_expr(
+            gpu::Column::Version,
+            Expr::value(gpu.version.saturating_add(1)),
+        )
+        .filter(gpu::Column::NodeId.eq(gpu.node.to_string()))
+        .filter(gpu::Column::Uuid.eq(gpu.uuid.as_str()))
+        .filter(gpu::Column::Version.eq(gpu.version))
+        .exec(tx)
+        .await
+        .map_err(DbError::from)?;
+    if written.rows_affected == 1 {
+        Ok(())
+    } else {
+        Err(SchedulerError::SliceTaken)
+    }
+}
+
+/// Takes the blocks of a grant that was decided on a GPU of this version, and writes the
+/// grant down.
+///
+/// # Errors
+/// [`SchedulerError::SliceTaken`] when the GPU has changed since.
+pub(crate) async fn take(tx: &Tx, wanted: &Grant, version: i64) -> Result<(), SchedulerError> {
+    let gpu = gpu_row(tx, wanted.node, &wanted.gpu_uuid)
+        .await?
+        .filter(|gpu| gpu.version == version && gpu.present && !gpu.taken.overlaps(wanted.blocks))
+        .ok_or(SchedulerError::SliceTaken)?;
+    compare_and_set(tx, &gpu, gpu.taken.union(wanted.blocks)).await?;
+    grant::Model::from(wanted)
+        .into_active_model()
+        .reset_all()
+        .insert(tx)
+        .await
+        .map_err(DbError::from)?;
+    Ok(())
+}
+
+/// Gives the blocks of a grant back. Answers `false` when that had been done before.
+pub(crate) async fn release(tx: &Tx, id: GrantId, now: Timestamp) -> Result<bool, SchedulerError> {
+    let Some(grant) = get(tx, id)
+        .await?
+        .filter(|grant| grant.released_at.is_none())
+    else {
+        return Ok(false);
+    };
+    grant::Entity::update_many()
+        .col_expr(grant::Column::ReleasedAt, Expr::value(now.0))
+        .filter(grant::Column::Id.eq(id.to_string()))
+        .exec(tx)
+        .await
+        .map_err(DbError::from)?;
+    if let Some(gpu) = gpu_row(tx, grant.node, &grant.gpu_uuid).await? {
+        compare_and_set(tx, &gpu, gpu.taken.minus(grant.blocks)).await?;
+    }
+    Ok(true)
+}
+
+/// Says that the node has the grant, the first time only.
+pub(crate) async fn delivered(tx: &Tx, id: GrantId, now: Timestamp) -> Result<(), SchedulerError> {
+    grant::Entity::update_many()
+        .col_expr(grant::Column::DeliveredAt, Expr::value(now.0))
+        .filter(grant::Column::Id.eq(id.to_string()))
+        .filter(grant::Column::DeliveredAt.is_null())
+        .exec(tx)
+        .await
+        .map_err(DbError::from)?;
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! What other services are to be told, as messages of the outbox.
+//!
+//! A message names rows and carries no copy of them: who delivers it reads what holds then,
+//! so that a launch whose grant has ended meanwhile is dropped.
+
+use cnlab_db::{
+    Tx,
+    outbox::{self, Message, NewMessage},
+};
+use cnlab_model::{
+    Timestamp,
+    id::{GrantId, NodeId, ServerId, VolumeId},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::error::SchedulerError;
+
+/// One thing to tell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "job", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Job {
+    /// The node shall run the server under this grant.
+    Launch { server: ServerId, grant: GrantId },
+    /// The node shall end it.
+    Stop { server: ServerId, grant: GrantId },
+    /// The node shall remove the volume.
+    RemoveVolume {
+        server: ServerId,
+        volume: VolumeId,
+        node: NodeId,
+    },
+    /// Somebody begins to use a slice.
+    OpenUsage { grant: GrantId },
+    /// And ends.
+    CloseUsage { grant: GrantId, ended_at: Timestamp },
+}
+
+impl Job {
+    fn topic(&self) -> &'static str {
+        match self {
+            Self::Launch { .. } => "node.launch",
+            Self::Stop { .. } => "node.stop",
+            Self::RemoveVolume { .. } => "node.remove_volume",
+            Self::OpenUsage { .. } => "billing.open_usage",
+            Self::CloseUsage { .. } => "billing.close_usage",
+        }
+    }
+
+    /// Jobs of one aggregate are delivered in order; nodes and billing do not wait for each
+    /// other.
+    fn aggregate(&self) -> String {
+        match self {
+            Self::Launch { server, .. }
+            | Self::Stop { server, .. }
+            | Self::RemoveVolume { server, .. } => server.to_string(),
+            Self::OpenUsage { grant } | Self::CloseUsage { grant, .. } => grant.to_string(),
+        }
+    }
+
+    /// The name of the span in which the job is done.
+    pub(crate) fn span_name(&self) -> &'static str {
+        match self {
+            Self::Launch { .. } => "scheduler.dispatch node.launch",
+            Self::Stop { .. } => "scheduler.dispatch node.stop",
+            Self::RemoveVolume { .. } => "scheduler.dispatch node.remove_volume",
+            Self::OpenUsage { .. } => "scheduler.dispatch billing.open_usage",
+            Self::CloseUsage { .. } => "scheduler.dispatch billing.close_usage",
+        }
+    }
+
+    /// The job of a message.
+    pub(crate) fn read(message: &Message) -> Result<Self, SchedulerError> {
+        serde_json::from_value(message.payload.clone()).map_err(|error| SchedulerError::Row {
+            table: "outbox",
+            id: message.id.to_string(),
+            problem: error.to_string(),
+        })
+    }
+}
+
+/// Writes a job down; it is done after the transaction has committed.
+pub(crate) async fn push(
+    tx: &Tx,
+    job: &Job,
+    traceparent: Option<String>,
+    now: Timestamp,
+) -> Result<(), SchedulerError> {
+    let message = NewMessage {
+        topic: job.topic().to_owned(),
+        aggregate: job.aggregate(),
+        payload: serde_json::to_value(job).unwrap_or_default(),
+        traceparent,
+        now,
+    };
+    outbox::push(tx, message).await?;
+    Ok(())
+}

@@ -1,0 +1,155 @@
+//! Nodes and their GPUs.
+
+use cnlab_db::{DbError, Tx};
+use cnlab_model::{Blocks, Timestamp, id::NodeId};
+use sea_orm::{
+    ActiveModelTrait, ColumnTrait, ConnectionTrait, EntityTrait, IntoActiveModel, QueryFilter,
+    QueryOrder,
+    sea_query::{Expr, OnConflict},
+};
+
+use super::{
+    entity::{gpu, node},
+    record::{Gpu, Node, json, signed},
+};
+use crate::error::SchedulerError;
+
+/// All nodes, by id.
+pub(crate) async fn nodes(db: &impl ConnectionTrait) -> Result<Vec<Node>, SchedulerError> {
+    let rows = node::Entity::find()
+        .order_by_asc(node::Column::Id)
+        .all(db)
+        .await
+        .map_err(DbError::from)?;
+    rows.into_iter().map(Node::try_from).collect()
+}
+
+/// The node of this id.
+pub(crate) async fn node(
+    db: &impl ConnectionTrait,
+    id: NodeId,
+) -> Result<Option<Node>, SchedulerError> {
+    let row = node::Entity::find_by_id(id.to_string())
+        .one(db)
+        .await
+        .map_err(DbError::from)?;
+    row.map(Node::try_from).transpose()
+}
+
+/// All GPUs that their nodes reported when they last registered.
+pub(crate) async fn gpus(db: &impl ConnectionTrait) -> Result<Vec<Gpu>, SchedulerError> {
+    let rows = gpu::Entity::find()
+        .filter(gpu::Column::Present.eq(true))
+        .order_by_asc(gpu::Column::NodeId)
+        .order_by_asc(gpu::Column::Uuid)
+        .all(db)
+        .await
+        .map_err(DbError::from)?;
+    rows.into_iter().map(Gpu::try_from).collect()
+}
+
+/// Writes a node and its GPUs down as they are now. What is granted on its GPUs stays.
+pub(crate) async fn register(tx: &Tx, record: &Node, gpus: &[Gpu]) -> Result<(), SchedulerError> {
+    let columns = [
+        node::Column::Name,
+        node::Column::Endpoint,
+        node::Column::CpuMilli,
+        node::Column::MemoryBytes,
+        node::Column::DiskBytes,
+        node::Column::DiskFreeBytes,
+        node::Column::NotEnforced,
+        node::Column::ReadyImages,
+        node::Column::RegisteredAt,
+        node::Column::LastSeenAt,
+    ];
+    node::Entity::insert(node::Model::from(record).into_active_model().reset_all())
+        .on_conflict(
+            OnConflict::column(node::Column::Id)
+                .update_columns(columns)
+                .to_owned(),
+        )
+        .exec_without_returning(tx)
+        .await
+        .map_err(DbError::from)?;
+    let known = gpu::Entity::find()
+        .filter(gpu::Column::NodeId.eq(record.id.to_string()))
+        .all(tx)
+        .await
+        .map_err(DbError::from)?;
+    for row in &known {
+        let now = gpus.iter().find(|gpu| gpu.uuid == row.uuid);
+        let next = match now {
+            Some(gpu) => gpu::Model {
+                taken: row.taken.clone(),
+                version: row.version.saturating_add(1),
+                ..gpu::Model::from(gpu)
+            },
+            None => gpu::Model {
+                present: false,
+                version: row.version.saturating_add(1),
+                ..row.clone()
+            },
+        };
+        next.into_active_model()
+            .reset_all()
+            .update(tx)
+            .await
+            .map_err(DbError::from)?;
+    }
+    for gpu in gpus {
+        if known.iter().all(|row| row.uuid != gpu.uuid) {
+            let fresh = Gpu {
+                taken: Blocks::EMPTY,
+                ..gpu.clone()
+            };
+            gpu::Model::from(&fresh)
+                .into_active_model()
+                .reset_all()
+                .insert(tx)
+                .await
+                .map_err(DbError::from)?;
+        }
+    }
+    Ok(())
+}
+
+/// Says that a node was heard of.
+pub(crate) async fn seen(
+    tx: &Tx,
+    id: NodeId,
+    disk_free_bytes: u64,
+    now: Timestamp,
+) -> Result<(), SchedulerError> {
+    node::Entity::update_many()
+        .col_expr(node::Column::LastSeenAt, Expr::value(now.0))
+        .col_expr(
+            node::Column::DiskFreeBytes,
+            Expr::value(signed(disk_free_bytes)),
+        )
+        .filter(node::Column::Id.eq(id.to_string()))
+        .exec(tx)
+        .await
+        .map_err(DbError::from)?;
+    Ok(())
+}
+
+/// Says that an image's environment is built on a node.
+pub(crate) async fn image_ready(tx: &Tx, id: NodeId, image: &str) -> Result<(), SchedulerError> {
+    let Some(mut record) = node(tx, id).await? else {
+        return Ok(());
+    };
+    if record.ready_images.iter().any(|ready| ready == image) {
+        return Ok(());
+    }
+    record.ready_images.push(image.to_owned());
+    node::Entity::update_many()
+        .col_expr(
+            node::Column::ReadyImages,
+            Expr::value(json(&record.ready_images)),
+        )
+        .filter(node::Column::Id.eq(id.to_string()))
+        .exec(tx)
+        .await
+        .map_err(DbError::from)?;
+    Ok(())
+}

@@ -1,0 +1,5 @@
+//! The loops of the scheduler.
+
+pub(crate) mod dispatch;
+pub(crate) mod purge;
+pub(crate) mod queue;
