@@ -40,7 +40,7 @@ pub struct Ask {
 }
 
 /// A workload under a fence: one life of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Holder {
     /// Who.
     pub workload: WorkloadId,
@@ -244,7 +244,8 @@ impl GpuPage {
         }
         self.marks.retain(|mark| !mark.blocks.is_empty());
         self.marks.push(Mark { blocks, fence });
-        self.marks.sort_unstable_by(|a, b| b.fence.cmp(&a.fence));
+        self.marks
+            .sort_unstable_by_key(|mark| std::cmp::Reverse(mark.fence));
         debug_assert!(self.marks.len() <= usize::from(BLOCKS_PER_GPU));
     }
 }

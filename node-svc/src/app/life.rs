@@ -1,0 +1,241 @@
+//! One life of a workload: one launch under one fence, from its record on disk to its end.
+
+use std::{
+    fs, io,
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use cnlab_model::{Blocks, Timestamp, id::VolumeId};
+use cnlab_service::Runtime;
+use node_core::{Holder, Phase};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    disk::{self, Durability},
+    failure::Failure,
+    notebook::Peer,
+    ports::{Handle, SliceAsk},
+};
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Launch {
+    pub(crate) slice: Slice,
+    pub(crate) image: String,
+    pub(crate) packages: Vec<String>,
+    pub(crate) heavy_packages: Vec<String>,
+    pub(crate) install_heavy: bool,
+    pub(crate) volume: VolumeId,
+    pub(crate) storage_bytes: u64,
+    pub(crate) memory_bytes: u64,
+    pub(crate) cpu_milli: u32,
+    pub(crate) hostname: String,
+}
+
+/// The slice of the grant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Slice {
+    pub(crate) gpu: String,
+    pub(crate) blocks: Blocks,
+    pub(crate) vram_bytes: u64,
+}
+
+impl Slice {
+    pub(crate) fn ask(&self) -> SliceAsk {
+        SliceAsk {
+            gpu: self.gpu.clone(),
+            blocks: self.blocks,
+            vram_bytes: self.vram_bytes,
+        }
+    }
+}
+
+/// What really runs, said as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Facts {
+    pub(crate) simulated_gpu: bool,
+    pub(crate) installed: Vec<String>,
+    pub(crate) not_installed: Vec<String>,
+    pub(crate) enforced: Vec<String>,
+    pub(crate) not_enforced: Vec<String>,
+    /// How much of the volume is used; changes while the life goes on.
+    pub(crate) storage: String,
+    pub(crate) python_version: String,
+}
+
+/// What is on disk of a life.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) holder: Holder,
+    /// Absent for a stop that came before its launch.
+    pub(crate) launch: Option<Launch>,
+    pub(crate) phase: Phase,
+    pub(crate) failure: Option<Failure>,
+    /// How to find its process again.
+    pub(crate) handle: Option<Handle>,
+    /// The user that its processes run as.
+    pub(crate) uid: Option<u32>,
+    pub(crate) traceparent: Option<String>,
+    pub(crate) facts: Facts,
+    pub(crate) environment_was_ready: bool,
+    pub(crate) changed_at: Timestamp,
+}
+
+impl Record {
+    pub(crate) fn new(
+        holder: Holder,
+        launch: Option<Launch>,
+        traceparent: Option<String>,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            holder,
+            launch,
+            phase: Phase::Accepted,
+            failure: None,
+            handle: None,
+            uid: None,
+            traceparent,
+            facts: Facts::default(),
+            environment_was_ready: false,
+            changed_at: now,
+        }
+    }
+}
+
+/// A life at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Snapshot {
+    pub(crate) record: Record,
+    /// A few words about what it does now.
+    pub(crate) detail: String,
+    /// Grows with every change, also across restarts of the node.
+    pub(crate) sequence: u64,
+}
+
+/// A life in memory.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub(crate) holder: Holder,
+    pub(crate) folder: PathBuf,
+    /// Told when it must end.
+    pub(crate) stop: CancellationToken,
+    state: Mutex<Snapshot>,
+    over: watch::Sender<bool>,
+    peer: OnceLock<Peer>,
+}
+
+impl Life {
+    pub(crate) fn new(folder: PathBuf, record: Record, detail: String) -> Self {
+        let over = record.phase.is_over();
+        let sequence = u64::try_from(record.changed_at.0).unwrap_or(0);
+        Self {
+            holder: record.holder,
+            folder,
+            stop: CancellationToken::new(),
+            state: Mutex::new(Snapshot {
+                record,
+                detail,
+                sequence,
+            }),
+            over: watch::Sender::new(over),
+            peer: OnceLock::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, Snapshot> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.state().clone()
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.state().record.phase
+    }
+
+    pub(crate) fn volume(&self) -> Option<VolumeId> {
+        self.state()
+            .record
+            .launch
+            .as_ref()
+            .map(|launch| launch.volume)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        *self.over.borrow()
+    }
+
+    /// Waits until its processes are gone and its slice is free.
+    pub(crate) async fn over(&self) {
+        // The sender lives in this value, so waiting cannot fail.
+        drop(self.over.subscribe().wait_for(|over| *over).await);
+    }
+
+    /// Says that its processes are gone and its slice is free.
+    pub(crate) fn set_over(&self) {
+        self.over.send_replace(true);
+    }
+
+    /// Changes its state; whether that changed anything.
+    pub(crate) fn update(&self, now: Timestamp, change: impl FnOnce(&mut Snapshot)) -> bool {
+        let mut state = self.state();
+        let before = (state.record.clone(), state.detail.clone());
+        change(&mut state);
+        if (&before.0, &before.1) == (&state.record, &state.detail) {
+            return false;
+        }
+        if before.0.phase != state.record.phase {
+            state.record.changed_at = now;
+        }
+        // Time is in it, so that the scheduler sees it grow after a restart that lost the count.
+        let clock = u64::try_from(now.0).unwrap_or(0);
+        state.sequence = clock.max(state.sequence.saturating_add(1));
+        true
+    }
+
+    /// Writes the record. Blocks.
+    pub(crate) fn keep(&self, durability: Durability) -> io::Result<()> {
+        if let Some(parent) = self.folder.parent().and_then(std::path::Path::parent) {
+            disk::make_dir(parent, 0o700)?;
+        }
+        disk::make_dir(&self.folder, 0o700)?;
+        // Under the lock, so that an older state never overwrites a newer one.
+        let state = self.state();
+        disk::write_json(&self.folder.join("record.json"), &state.record, durability)
+    }
+
+    /// Makes the notebook's own token. Blocks.
+    pub(crate) fn make_token(&self, runtime: &Runtime) -> io::Result<()> {
+        let token: String = runtime
+            .ids
+            .secret()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        disk::write(
+            &self.folder.join("token"),
+            token.as_bytes(),
+            Durability::Atomic,
+        )
+    }
+
+    /// The notebook's own token. Blocks.
+    pub(crate) fn token(&self) -> io::Result<String> {
+        fs::read_to_string(self.folder.join("token"))
+    }
+
+    /// Its notebook, once its process runs.
+    pub(crate) fn peer(&self) -> Option<&Peer> {
+        self.peer.get()
+    }
+
+    pub(crate) fn set_peer(&self, peer: Peer) {
+        // A second one would be the same: token and folder belong to the life.
+        drop(self.peer.set(peer));
+    }
+}

@@ -1,0 +1,58 @@
+//! The loops of a node: tell the scheduler, renew grants, look after logs and storage.
+
+mod housekeep;
+mod register;
+mod renew;
+mod report;
+
+use std::{sync::Arc, time::Duration};
+
+use cnlab_proto::scheduler::v1::roster_service_client::RosterServiceClient;
+use cnlab_service::{
+    StartError, Wake, Worker,
+    channel::{self, UpstreamChannel},
+};
+
+use crate::app::Node;
+
+/// Every call to the scheduler ends after this time.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// The scheduler, as a node calls it.
+pub(crate) type Roster = RosterServiceClient<UpstreamChannel>;
+
+/// A client of the configured scheduler. It connects when it is first used.
+pub(crate) fn roster(node: &Node) -> Result<Roster, StartError> {
+    let common = &node.config.common;
+    Ok(RosterServiceClient::new(channel::connect(
+        &node.config.scheduler,
+        &common.internal_key,
+        DEADLINE,
+    )?))
+}
+
+/// All loops.
+pub(crate) fn all(node: &Arc<Node>, roster: &Roster) -> Vec<Worker> {
+    let register = Arc::new(register::Register::new(Arc::clone(node), roster.clone()));
+    let renew = Arc::new(renew::Renew::new(Arc::clone(node), roster.clone()));
+    let report = Arc::new(report::Report::new(Arc::clone(node), roster.clone()));
+    let housekeep = Arc::new(housekeep::Housekeep::new(Arc::clone(node)));
+    vec![
+        Worker::new("register", node.register.clone(), move || {
+            let worker = Arc::clone(&register);
+            async move { worker.tick().await }
+        }),
+        Worker::new("renew", node.renew.clone(), move || {
+            let worker = Arc::clone(&renew);
+            async move { worker.tick().await }
+        }),
+        Worker::new("report", node.report.clone(), move || {
+            let worker = Arc::clone(&report);
+            async move { worker.tick().await }
+        }),
+        Worker::new("housekeep", Wake::new(), move || {
+            let worker = Arc::clone(&housekeep);
+            async move { worker.tick().await }
+        }),
+    ]
+}
