@@ -1,1 +1,7 @@
-fn main() {}
+//! The binary `billing-svc`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cnlab_service::main::<billing_svc::Billing>()
+}

@@ -1,0 +1,3 @@
+//! What lies outside of the database.
+
+pub(crate) mod token_file;
