@@ -19,7 +19,7 @@ mod wait;
 
 pub use nix::sys::signal::Signal;
 
-pub use otlp::{OtlpReceiver, SpanRecord};
+pub use otlp::{OtlpReceiver, SpanEvent, SpanRecord};
 pub use port::free_port;
 pub use postgres::PostgresServer;
 pub use process::{ChildGuard, ProcessEntry, find_program, marked, tied_command, tree_of};

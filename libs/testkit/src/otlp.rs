@@ -48,6 +48,19 @@ pub struct SpanRecord {
     pub attributes: BTreeMap<String, String>,
     /// Trace and span ids that it links to.
     pub links: Vec<(String, String)>,
+    /// What was noted while it was open, in order.
+    pub events: Vec<SpanEvent>,
+}
+
+/// Something that was noted inside a span.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpanEvent {
+    /// What it says.
+    pub name: String,
+    /// When, in nanoseconds since the Unix epoch.
+    pub time_ns: u64,
+    /// Its attributes as text.
+    pub attributes: BTreeMap<String, String>,
 }
 
 /// An OTLP/gRPC trace receiver on a loopback port of its own.
@@ -200,6 +213,15 @@ fn record(service: &str, span: Span) -> SpanRecord {
             .links
             .iter()
             .map(|link| (hex(&link.trace_id), hex(&link.span_id)))
+            .collect(),
+        events: span
+            .events
+            .into_iter()
+            .map(|event| SpanEvent {
+                name: event.name,
+                time_ns: event.time_unix_nano,
+                attributes: text_map(event.attributes),
+            })
             .collect(),
     }
 }

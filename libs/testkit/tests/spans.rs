@@ -76,6 +76,7 @@ fn span(trace: &str, id: &str, parent: Option<&str>, start_ns: u64) -> SpanRecor
         end_ns: start_ns,
         attributes: std::collections::BTreeMap::new(),
         links: Vec::new(),
+        events: Vec::new(),
     }
 }
 
