@@ -59,12 +59,28 @@ impl From<&Fault> for Message {
     }
 }
 
-/// Sends one line. A caller that died in the meantime changes nothing for the workload, so a
-/// broken pipe is not an error.
-pub(crate) fn send(pipe: &mut File, message: &Message) {
-    if let Ok(mut line) = serde_json::to_vec(message) {
-        line.push(b'\n');
-        let _caller_may_be_gone = pipe.write_all(&line);
+/// This process's end of the answer. Forked processes inherit it open and each must close it.
+#[derive(Debug)]
+pub(crate) struct Reporter(Option<File>);
+
+impl Reporter {
+    /// Takes the pipe over, which must be closed on exec.
+    pub(crate) fn new(pipe: File) -> Self {
+        Self(Some(pipe))
+    }
+
+    /// Sends one line. A caller that died in the meantime changes nothing for the workload, so a
+    /// broken pipe is not an error.
+    pub(crate) fn send(&mut self, message: &Message) {
+        if let (Some(pipe), Ok(mut line)) = (&mut self.0, serde_json::to_vec(message)) {
+            line.push(b'\n');
+            let _caller_may_be_gone = pipe.write_all(&line);
+        }
+    }
+
+    /// Nothing is left to report from this process.
+    pub(crate) fn close(&mut self) {
+        self.0 = None;
     }
 }
 

@@ -6,7 +6,7 @@
 //! that whatever double-forks away comes back to it.
 
 use std::ffi::CString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -22,7 +22,7 @@ use nix::unistd::{Pid, chdir, execve, getpid, sethostname, setpgid, setsid};
 
 use crate::cgroup::Cgroup;
 use crate::error::{Fault, Step};
-use crate::handshake::{Message, Request, send};
+use crate::handshake::{Message, Reporter, Request};
 use crate::probe::{INNER_NAMESPACES, Isolation};
 use crate::proctree::{descendants, pause};
 use crate::{privileges, root, sys};
@@ -39,7 +39,7 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 pub(crate) struct Init<'a> {
     pub(crate) request: &'a Request,
     pub(crate) groups: &'a [Cgroup],
-    pub(crate) handshake: File,
+    pub(crate) reporter: &'a mut Reporter,
     pub(crate) lifeline: UnixStream,
 }
 
@@ -49,17 +49,17 @@ pub(crate) fn run(mut init: Init<'_>) -> ! {
     let (command, signals) = match started {
         Ok(started) => started,
         Err(fault) => {
-            send(&mut init.handshake, &Message::from(&fault));
+            init.reporter.send(&Message::from(&fault));
             sys::exit_now(SETUP_FAILED);
         }
     };
     let Init {
         request,
-        handshake,
+        reporter,
         mut lifeline,
         ..
     } = init;
-    drop(handshake);
+    reporter.close();
     let status = serve(command, &signals, &lifeline);
     if request.isolation != Isolation::Full {
         end_descendants();
@@ -93,7 +93,7 @@ impl Init<'_> {
         let (mut executed, failed) = io::pipe().step(|| "make a pipe")?;
         let Some(command) = sys::fork_single_threaded().step(|| "fork the command")? else {
             let Err(fault) = self.execute();
-            send(&mut self.handshake, &Message::from(&fault));
+            self.reporter.send(&Message::from(&fault));
             let mut failed = failed;
             let _init_sees_the_exit_too = failed.write_all(b"!");
             sys::exit_now(SETUP_FAILED);
@@ -156,7 +156,7 @@ impl Init<'_> {
             arguments.push(text(argument)?);
         }
         privileges::reset_signals()?;
-        send(&mut self.handshake, &Message::Executing);
+        self.reporter.send(&Message::Executing);
         let mut refused = nix::errno::Errno::ENOENT;
         for candidate in candidates(&program, &spec.env) {
             let Err(errno) = execve(&text(&candidate)?, &arguments, &environment);

@@ -23,7 +23,7 @@ use nix::unistd::{Gid, Pid, Uid, dup2_stderr, dup2_stdin, dup2_stdout, fchown, g
 
 use crate::cgroup::{self, Cgroup, CreateError};
 use crate::error::{Fault, Step};
-use crate::handshake::{Message, Request, send};
+use crate::handshake::{Message, Reporter, Request};
 use crate::init::{self, Init, SETUP_FAILED, blocked_signals, end_descendants};
 use crate::probe::Isolation;
 use crate::proctree::ProcessId;
@@ -51,7 +51,7 @@ pub fn sandbox_exec_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     else {
         return failed;
     };
-    match supervise(&request, handshake.into()) {
+    match supervise(&request, &mut Reporter::new(handshake.into())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(()) => failed,
     }
@@ -65,18 +65,18 @@ struct Started {
     groups: Vec<Cgroup>,
 }
 
-fn supervise(request: &Request, mut handshake: File) -> Result<(), ()> {
+fn supervise(request: &Request, reporter: &mut Reporter) -> Result<(), ()> {
     let mut groups = Vec::new();
-    let started = match start(request, &mut handshake, &mut groups) {
+    let started = match start(request, reporter, &mut groups) {
         Ok(started) => started,
         Err(message) => {
             // Before the report, so that nothing is left when the caller reads it.
             let _reported_below = cgroup::remove_all(&groups);
-            send(&mut handshake, &message);
+            reporter.send(&message);
             return Err(());
         }
     };
-    drop(handshake);
+    reporter.close();
     let Started {
         init,
         mut lifeline,
@@ -108,7 +108,7 @@ fn supervise(request: &Request, mut handshake: File) -> Result<(), ()> {
 
 fn start(
     request: &Request,
-    handshake: &mut File,
+    reporter: &mut Reporter,
     groups: &mut Vec<Cgroup>,
 ) -> Result<Started, Message> {
     let failed = |fault: Fault| Message::from(&fault);
@@ -129,10 +129,6 @@ fn start(
     let (ours, theirs) = UnixStream::pair()
         .step(|| "make a socket pair")
         .map_err(failed)?;
-    let handle = handshake
-        .try_clone()
-        .step(|| "copy the handshake")
-        .map_err(failed)?;
     let Some(init) = sys::fork_single_threaded()
         .step(|| "fork init")
         .map_err(failed)?
@@ -142,7 +138,7 @@ fn start(
         init::run(Init {
             request,
             groups,
-            handshake: handle,
+            reporter,
             lifeline: theirs,
         });
     };
@@ -151,14 +147,11 @@ fn start(
         .map_err(failed)?;
     let mut unenforced = request.unenforced.clone();
     unenforced.extend(created.unenforced);
-    send(
-        handshake,
-        &Message::Forked {
-            init: identity,
-            cgroups: created.groups.clone(),
-            unenforced,
-        },
-    );
+    reporter.send(&Message::Forked {
+        init: identity,
+        cgroups: created.groups.clone(),
+        unenforced,
+    });
     Ok(Started {
         init,
         lifeline: ours,

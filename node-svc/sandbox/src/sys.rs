@@ -144,12 +144,24 @@ pub(crate) fn join_new_keyring() -> io::Result<()> {
     checked(unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, anonymous) }).map(drop)
 }
 
-/// Gives every signal its default action; what the runtime ignored stays ignored across exec.
+/// Gives every signal its default action; what was ignored stays ignored across exec. Not
+/// through the C library, which keeps two signals to itself.
 pub(crate) fn reset_signal_actions() {
-    for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: SIG_DFL is no handler, so nothing of ours can run in signal context; signals
-        // that cannot be changed are refused by the kernel, which is what they need.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    // An all-zero action of the kernel's own layout: default, no flags, empty mask.
+    let default = [0_u64; 4];
+    let (old, mask_bytes) = (std::ptr::null_mut::<u64>(), 8);
+    for signal in 1..=64 {
+        // SAFETY: the default action is no handler, so nothing of ours can run in signal
+        // context; the two signals that cannot be changed are refused, which is what they need.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                old,
+                mask_bytes,
+            )
+        };
     }
 }
 
