@@ -76,7 +76,9 @@ impl Init<'_> {
     fn start(&mut self) -> Result<(Pid, SignalFd), Fault> {
         let full = self.request.isolation == Isolation::Full;
         let spec = &self.request.spec;
-        prctl::set_pdeathsig(Signal::SIGKILL).step(|| "tie init to its supervisor")?;
+        if full {
+            tie_to_supervisor()?;
+        }
         self.groups.iter().try_for_each(Cgroup::join)?;
         if full {
             for (flag, what) in INNER_NAMESPACES {
@@ -104,14 +106,11 @@ impl Init<'_> {
             let _optional = fs::write("/proc/self/oom_score_adj", LEAST_LIKELY_OOM_VICTIM);
         }
         privileges::drop_all(spec.uid, spec.gid, full)?;
-        // A change of user clears both of these.
         prctl::set_dumpable(false).step(|| "hide init's memory")?;
-        let death = if full {
-            Signal::SIGKILL
-        } else {
-            Signal::SIGTERM
-        };
-        prctl::set_pdeathsig(death).step(|| "tie init to its supervisor")?;
+        if full {
+            // A change of user has undone it. If the supervisor died in between, the lifeline tells.
+            tie_to_supervisor()?;
+        }
         let mut failure = Vec::new();
         executed
             .read_to_end(&mut failure)
@@ -167,6 +166,11 @@ impl Init<'_> {
         }
         Err(refused).step(|| format!("run {program}"))
     }
+}
+
+/// Only for pid 1, whose death ends all others; without a pid namespace init must live to do so.
+fn tie_to_supervisor() -> Result<(), Fault> {
+    prctl::set_pdeathsig(Signal::SIGKILL).step(|| "tie init to its supervisor")
 }
 
 /// The paths that a program name stands for.
