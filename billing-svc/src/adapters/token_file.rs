@@ -18,25 +18,25 @@ pub(crate) fn read_or_write(path: &Path, fresh: Token) -> Result<Token, StartErr
     match fs::read_to_string(path) {
         Ok(text) => {
             let token = Token::parse(Kind::User, text.trim_end()).map_err(|error| {
-                failed("the token file holds no token", path, error)
+                failed("the token file {} holds no token", path, error)
                     .try_this("restore the file, or delete it to get a new token")
             })?;
             close_to_others(path)
-                .map_err(|error| failed("cannot protect the token file", path, error))?;
+                .map_err(|error| failed("cannot protect the token file {}", path, error))?;
             Ok(token)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             write(path, &fresh).map_err(|error| {
-                failed("cannot write the token file", path, error)
+                failed("cannot write the token file {}", path, error)
                     .try_this("choose a folder that exists, may be written and has room")
             })?;
             Ok(fresh)
         }
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            Err(failed("the token file holds no token", path, error)
+            Err(failed("the token file {} holds no token", path, error)
                 .try_this("restore the file, or delete it to get a new token"))
         }
-        Err(error) => Err(failed("cannot read the token file", path, error)),
+        Err(error) => Err(failed("cannot read the token file {}", path, error)),
     }
 }
 
@@ -45,7 +45,7 @@ fn failed(
     path: &Path,
     error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> StartError {
-    StartError::new(format!("{what} {}", path.display())).caused_by(error)
+    StartError::new(what.replace("{}", &path.display().to_string())).caused_by(error)
 }
 
 fn close_to_others(path: &Path) -> io::Result<()> {

@@ -19,7 +19,7 @@ pub enum DbError {
         /// Which database.
         place: Arc<str>,
         /// What the database said.
-        source: DbErr,
+        source: Cause,
     },
     /// There is no room to write.
     #[error("the disk that holds the database {place} is full")]
@@ -27,7 +27,7 @@ pub enum DbError {
         /// Which database.
         place: Arc<str>,
         /// What the database said.
-        source: DbErr,
+        source: Cause,
     },
     /// The database cannot be reached or opened, or broke off.
     #[error("the database {place} is not available")]
@@ -35,7 +35,7 @@ pub enum DbError {
         /// Which database.
         place: Arc<str>,
         /// What the driver said.
-        source: DbErr,
+        source: Cause,
     },
     /// A transaction lost against others every time it was tried.
     #[error("the transaction lost against others {tries} times")]
@@ -43,19 +43,19 @@ pub enum DbError {
         /// How often it was tried.
         tries: u32,
         /// What the database said last.
-        source: DbErr,
+        source: Cause,
     },
     /// A row with this key is there already.
     #[error("a row with this key is there already")]
     UniqueViolation {
         /// What the database said, with the name of the constraint.
-        source: DbErr,
+        source: Cause,
     },
     /// A row refers to one that is not there, or the other way round.
     #[error("a row refers to one that is not there")]
     ForeignKeyViolation {
         /// What the database said.
-        source: DbErr,
+        source: Cause,
     },
     /// A newer version of the service has changed the tables.
     #[error("the tables were made by a newer version: this one does not know {migration}")]
@@ -79,7 +79,7 @@ pub enum DbError {
     #[error("the database refused a statement")]
     Other {
         /// What the database or sea-orm said.
-        source: DbErr,
+        source: Cause,
     },
 }
 
@@ -92,26 +92,16 @@ impl DbError {
 
     pub(crate) fn at(place: &Arc<str>, error: DbErr) -> Self {
         let place = Arc::clone(place);
-        match Class::of(&error) {
-            Class::Corrupt => Self::Corrupt {
-                place,
-                source: error,
-            },
-            Class::Full => Self::DiskFull {
-                place,
-                source: error,
-            },
-            Class::Away => Self::Unavailable {
-                place,
-                source: error,
-            },
-            Class::Lost => Self::Busy {
-                tries: 1,
-                source: error,
-            },
-            Class::Unique => Self::UniqueViolation { source: error },
-            Class::ForeignKey => Self::ForeignKeyViolation { source: error },
-            Class::Other => Self::Other { source: error },
+        let class = Class::of(&error);
+        let source = Cause(error);
+        match class {
+            Class::Corrupt => Self::Corrupt { place, source },
+            Class::Full => Self::DiskFull { place, source },
+            Class::Away => Self::Unavailable { place, source },
+            Class::Lost => Self::Busy { tries: 1, source },
+            Class::Unique => Self::UniqueViolation { source },
+            Class::ForeignKey => Self::ForeignKeyViolation { source },
+            Class::Other => Self::Other { source },
         }
     }
 }
@@ -193,6 +183,42 @@ impl Fault for DbError {
         matches!(self, Self::Config(_)).then_some("database.url")
     }
 }
+
+/// What the database, its driver or sea-orm said, without what they wrap around it.
+#[derive(Clone)]
+pub struct Cause(DbErr);
+
+impl From<DbErr> for Cause {
+    fn from(error: DbErr) -> Self {
+        Self(error)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (DbErr::Conn(inner) | DbErr::Exec(inner) | DbErr::Query(inner)) = &self.0 else {
+            return self.0.fmt(f);
+        };
+        match inner {
+            RuntimeErr::SqlxError(error) => match error.as_ref() {
+                SqlxError::Database(said) => said.fmt(f),
+                SqlxError::Io(said) => said.fmt(f),
+                SqlxError::Configuration(said) => said.fmt(f),
+                other => other.fmt(f),
+            },
+            RuntimeErr::Internal(text) => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Debug for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The texts above hold all that the wrapped errors would say again.
+impl Error for Cause {}
 
 /// What a driver's error means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,6 +27,6 @@ mod transaction;
 
 pub use config::DatabaseConfig;
 pub use connect::{Backend, Db};
-pub use error::DbError;
+pub use error::{Cause, DbError};
 pub use migrate::{kit_migrations, migrate, pending};
 pub use transaction::{Reader, Tx};

@@ -5,12 +5,15 @@
 
 use std::collections::BTreeSet;
 
-use sea_orm::{ConnectionTrait, IsolationLevel};
-use sea_orm_migration::{MigrationTrait, MigratorTrait};
+use sea_orm::{
+    ConnectionTrait, IsolationLevel, Order,
+    sea_query::{Expr, Query},
+};
+use sea_orm_migration::{MigrationTrait, MigratorTrait, SchemaManager};
 
 use crate::{
     connect::{Backend, Db},
-    error::{Class, DbError},
+    error::DbError,
     m20260101_000001_outbox_and_idempotency,
 };
 
@@ -28,21 +31,16 @@ pub fn kit_migrations() -> Vec<Box<dyn MigrationTrait>> {
 /// # Errors
 /// [`DbError::SchemaNewer`] when the database has migrations that `M` does not know.
 pub async fn pending<M: MigratorTrait>(db: &Db) -> Result<Vec<String>, DbError> {
-    // sea-orm's reader of this list asks for a connection of its own.
-    let connection = db.read().connection();
-    let probe = M::get_migration_with_status_read_only(connection).await;
-    match probe {
-        Ok(all) => Ok(all
-            .iter()
-            .filter(|one| one.status() == sea_orm_migration::MigrationStatus::Pending)
-            .map(|one| one.name().to_owned())
-            .collect()),
-        Err(error) if Class::of(&error) == Class::Other => {
-            unknown::<M, _>(connection).await?;
-            Err(db.inner.placed(error).into())
-        }
-        Err(error) => Err(db.inner.placed(error).into()),
-    }
+    let table = M::migration_table_name().to_string();
+    let manager = SchemaManager::new(db.read().connection());
+    let installed = manager.has_table(table).await;
+    let applied = if installed.map_err(|error| db.inner.placed(error))? {
+        applied::<M>(db.read()).await?
+    } else {
+        BTreeSet::new()
+    };
+    let names = M::migrations().into_iter().map(|one| one.name().to_owned());
+    Ok(names.filter(|name| !applied.contains(name)).collect())
 }
 
 /// Applies all migrations that are not applied yet and returns their names.
@@ -56,41 +54,61 @@ pub async fn migrate<M: MigratorTrait>(db: &Db) -> Result<Vec<String>, DbError> 
         .begin(IsolationLevel::ReadCommitted)
         .await
         .map_err(placed)?;
-    if db.backend() == Backend::Postgres {
-        transaction
-            .execute_unprepared(&format!("SELECT pg_advisory_xact_lock({LOCK})"))
-            .await
-            .map_err(placed)?;
-    }
+    // The clock of the database, since several processes may migrate it.
+    let now = match db.backend() {
+        Backend::Sqlite => "CAST(strftime('%s', 'now') AS INTEGER)",
+        Backend::Postgres => {
+            let lock = format!("SELECT pg_advisory_xact_lock({LOCK})");
+            transaction
+                .execute_unprepared(&lock)
+                .await
+                .map_err(placed)?;
+            "CAST(EXTRACT(EPOCH FROM now()) AS BIGINT)"
+        }
+    };
     M::install(&transaction).await.map_err(placed)?;
-    unknown::<M, _>(&transaction).await?;
-    let names: Vec<String> = M::get_pending_migrations(&transaction)
-        .await
-        .map_err(placed)?
-        .iter()
-        .map(|one| one.name().to_owned())
-        .collect();
-    M::up(&transaction, None).await.map_err(placed)?;
+    let applied = applied::<M>(&transaction).await?;
+    let manager = SchemaManager::new(&transaction);
+    let mut names = Vec::new();
+    for migration in M::migrations() {
+        let name = migration.name();
+        if applied.contains(name) {
+            continue;
+        }
+        migration.up(&manager).await.map_err(placed)?;
+        let record = Query::insert()
+            .into_table(M::migration_table_name())
+            .columns(["version", "applied_at"])
+            .values_panic([name.into(), Expr::cust(now)])
+            .take();
+        transaction.execute(&record).await.map_err(placed)?;
+        tracing::info!(migration = name, "migration applied");
+        names.push(name.to_owned());
+    }
     transaction.commit().await.map_err(placed)?;
     Ok(names)
 }
 
-/// Refuses a database that a newer version has migrated.
-async fn unknown<M: MigratorTrait, C: ConnectionTrait>(connection: &C) -> Result<(), DbError> {
+/// The migrations that were applied; refuses a database that a newer version has migrated.
+async fn applied<M: MigratorTrait>(
+    connection: &impl ConnectionTrait,
+) -> Result<BTreeSet<String>, DbError> {
     let known: BTreeSet<String> = M::migrations()
         .iter()
         .map(|one| one.name().to_owned())
         .collect();
-    let statement = sea_orm::sea_query::Query::select()
+    let versions = Query::select()
         .column("version")
         .from(M::migration_table_name())
-        .order_by("version", sea_orm::Order::Asc)
+        .order_by("version", Order::Asc)
         .take();
-    for row in connection.query_all(&statement).await? {
+    let mut applied = BTreeSet::new();
+    for row in connection.query_all(&versions).await? {
         let version: String = row.try_get("", "version")?;
         if !known.contains(&version) {
             return Err(DbError::SchemaNewer { migration: version });
         }
+        applied.insert(version);
     }
-    Ok(())
+    Ok(applied)
 }

@@ -237,6 +237,6 @@ impl TryFrom<row::Model> for Message {
 
 fn unreadable(error: &impl fmt::Display) -> DbError {
     DbError::Other {
-        source: DbErr::Json(error.to_string()),
+        source: DbErr::Json(error.to_string()).into(),
     }
 }

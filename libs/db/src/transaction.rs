@@ -295,7 +295,7 @@ impl Tries {
         if self.made >= TRIES || self.began.elapsed() >= TRYING {
             return Err(DbError::Busy {
                 tries: self.made,
-                source: lost,
+                source: lost.into(),
             });
         }
         let most = FIRST_PAUSE
