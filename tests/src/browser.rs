@@ -148,6 +148,12 @@ impl Browser {
         };
         page.call("Page.enable", json!({})).await?;
         page.call("Runtime.enable", json!({})).await?;
+        // Every tab behaves as the one in front.
+        page.call(
+            "Emulation.setFocusEmulationEnabled",
+            json!({"enabled": true}),
+        )
+        .await?;
         Ok(page)
     }
 
@@ -275,7 +281,10 @@ impl Page {
         let waited = tokio::time::timeout(deadline, async {
             loop {
                 // A page in the middle of a navigation has no world to evaluate in.
-                if let Ok(Value::Bool(true)) = self.eval(&format!("Boolean({expression})")).await {
+                if let Ok(Value::Bool(true)) = self
+                    .eval(&format!("Promise.resolve({expression}).then(Boolean)"))
+                    .await
+                {
                     return;
                 }
                 tokio::time::sleep(POLL).await;
@@ -328,6 +337,27 @@ impl Page {
         self.call("Input.insertText", json!({"text": text}))
             .await
             .map(drop)
+    }
+
+    /// Types a text key by key, for what listens to keys and not to text.
+    ///
+    /// # Errors
+    /// When the browser refuses.
+    pub async fn type_keys(&self, text: &str) -> Result<()> {
+        for key in text.chars() {
+            let key = key.to_string();
+            self.call(
+                "Input.dispatchKeyEvent",
+                json!({"type": "keyDown", "key": key, "text": key, "unmodifiedText": key}),
+            )
+            .await?;
+            self.call(
+                "Input.dispatchKeyEvent",
+                json!({"type": "keyUp", "key": key}),
+            )
+            .await?;
+        }
+        Ok(())
     }
 
     /// Presses Enter, with Shift where asked.

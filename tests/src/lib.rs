@@ -6,4 +6,5 @@
 
 pub mod browser;
 pub mod cli;
+pub mod lab;
 pub mod stack;
