@@ -16,6 +16,8 @@ use sea_orm::{
     },
 };
 
+use tokio::sync::RwLock;
+
 use crate::{
     config::{DatabaseConfig, Target},
     error::{DbError, Placed},
@@ -26,8 +28,9 @@ use crate::{
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a statement waits for a free connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long opening a PostgreSQL database may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long PostgreSQL may take to give a connection; while it is down, a new one is tried
+/// again and again until then.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Readers of an SQLite file; each is a thread.
 const SQLITE_READERS: u32 = 4;
 /// Six services with both pools stay below PostgreSQL's default of 100 connections.
@@ -55,6 +58,8 @@ pub(crate) struct Inner {
     pub(crate) backend: Backend,
     pub(crate) place: Arc<str>,
     pub(crate) writer: DatabaseConnection,
+    /// Shared by transactions that run side by side; exclusive for one that lost repeatedly.
+    pub(crate) turn: RwLock<()>,
     reader: Reader,
 }
 
@@ -176,6 +181,7 @@ impl Db {
                 reader: Reader::new(reader, Arc::clone(&place)),
                 place,
                 writer,
+                turn: RwLock::new(()),
             }),
         }
     }

@@ -19,7 +19,10 @@ use sea_orm::{
     IsolationLevel, QueryResult, RuntimeErr, SqliteTransactionMode, Statement, TransactionOptions,
     TransactionTrait,
 };
-use tokio::time::Instant;
+use tokio::{
+    sync::{RwLockReadGuard, RwLockWriteGuard},
+    time::Instant,
+};
 
 use crate::{
     connect::{Backend, Db},
@@ -28,6 +31,8 @@ use crate::{
 
 /// How often a transaction is tried.
 const TRIES: u32 = 20;
+/// After so many tries it runs alone.
+const TRIES_SIDE_BY_SIDE: u32 = 2;
 /// No further try begins after this long.
 const TRYING: Duration = Duration::from_secs(10);
 /// The first pause is up to this long; each later one up to twice the last.
@@ -62,6 +67,9 @@ impl Db {
     /// says `Err`. When the transaction loses a race, `body` runs again from the start (at
     /// most 20 times within 10 s, with random pauses), so it must not have effects elsewhere.
     ///
+    /// `body` must not wait for another write of the same database, inside of itself or on
+    /// another task: on SQLite that one waits for this one to end.
+    ///
     /// When the returned future is dropped, the transaction is rolled back, unless its commit
     /// is under way already.
     ///
@@ -91,12 +99,24 @@ impl Db {
     {
         let mut tries = Tries::new();
         loop {
+            let turn = self.turn(&tries).await;
             let lost = match self.attempt(isolation, &body).await {
                 Ok(outcome) => return outcome,
                 Err(lost) => lost,
             };
+            drop(turn);
             tracing::debug!(error = %lost, tries = tries.made, "transaction lost a race");
             tries.again(lost).await?;
+        }
+    }
+
+    /// Lets a transaction that lost repeatedly run alone in this process, so that a row that
+    /// everybody wants does not starve anybody.
+    async fn turn(&self, tries: &Tries) -> Turn<'_> {
+        if tries.made <= TRIES_SIDE_BY_SIDE {
+            Turn::Shared(self.inner.turn.read().await)
+        } else {
+            Turn::Alone(self.inner.turn.write().await)
         }
     }
 
@@ -275,6 +295,13 @@ impl ConnectionTrait for Reader {
         let rows = self.connection.query_all_raw(stmt).await;
         rows.map_err(|error| self.placed(error))
     }
+}
+
+/// Held while a transaction runs.
+#[expect(dead_code, reason = "the guards are kept for their drop")]
+enum Turn<'a> {
+    Shared(RwLockReadGuard<'a, ()>),
+    Alone(RwLockWriteGuard<'a, ()>),
 }
 
 struct Tries {
