@@ -27,6 +27,7 @@ use tokio::sync::{Semaphore, broadcast};
 
 use crate::{
     config::{GrantConfig, NotebookConfig},
+    metrics::Metrics,
     ports::{Billing, Nodes},
     store::{
         cell::{Cell, silent_before},
@@ -49,6 +50,7 @@ pub(crate) struct App {
     pub(crate) notebook: NotebookConfig,
     pub(crate) grants: GrantConfig,
     pub(crate) runtime: Runtime,
+    pub(crate) metrics: Metrics,
     /// Wakes the dispatcher of the outbox.
     pub(crate) outbox: Wake,
     /// Wakes the queue.
@@ -83,6 +85,7 @@ impl App {
             notebook: parts.notebook,
             grants: parts.grants,
             runtime: parts.runtime,
+            metrics: Metrics::new(),
             outbox: Wake::new(),
             queue: Wake::new(),
             changes: broadcast::Sender::new(CHANGES_KEPT),
@@ -95,7 +98,7 @@ impl App {
     }
 
     /// The cell as it is now.
-    async fn cell(&self) -> Result<Cell, crate::error::SchedulerError> {
+    pub(crate) async fn cell(&self) -> Result<Cell, crate::error::SchedulerError> {
         let silent = silent_before(self.now(), self.grants.ttl.0);
         Cell::load(self.db.read(), silent).await
     }

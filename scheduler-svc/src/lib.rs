@@ -23,6 +23,7 @@ mod app;
 mod config;
 mod convert;
 mod error;
+mod metrics;
 mod ports;
 mod store;
 mod worker;
@@ -81,6 +82,8 @@ impl Service for Scheduler {
             runtime,
         }));
         let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&app)));
+        let recovered = dispatcher.recover().await;
+        recovered.map_err(|error| StartError::from_fault(&error))?;
         Ok(Arc::new(Self { app, dispatcher }))
     }
 
@@ -107,7 +110,12 @@ impl Service for Scheduler {
             let app = Arc::clone(&app);
             async move { worker::purge::tick(&app).await }
         });
-        vec![outbox, queue, purge]
+        let app = Arc::clone(&self.app);
+        let gauges = Worker::new("gauges", Wake::new(), move || {
+            let app = Arc::clone(&app);
+            async move { worker::gauges::tick(&app).await }
+        });
+        vec![outbox, queue, purge, gauges]
     }
 
     async fn migrate(config: &Config) -> Result<(), StartError> {

@@ -1,5 +1,6 @@
 //! The loops of the scheduler.
 
 pub(crate) mod dispatch;
+pub(crate) mod gauges;
 pub(crate) mod purge;
 pub(crate) mod queue;

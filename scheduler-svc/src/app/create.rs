@@ -55,7 +55,7 @@ impl App {
                 Err(error) => return self.kept_answer(attempt).await?.ok_or(error),
             };
             match self.insert(&cell, &server, &plan, attempt).await {
-                Err(SchedulerError::SliceTaken) => {}
+                Err(SchedulerError::SliceTaken) => self.metrics.lost_race(),
                 done => return done,
             }
         }

@@ -55,7 +55,7 @@ impl App {
                 .change(&found, &Wish::Start { plan, id }, attempt)
                 .await
             {
-                Err(SchedulerError::SliceTaken) => {}
+                Err(SchedulerError::SliceTaken) => self.metrics.lost_race(),
                 done => return done,
             }
         }
@@ -295,6 +295,7 @@ impl App {
         now: Timestamp,
     ) -> Result<(), SchedulerError> {
         let took: Duration = now.since(grant.granted_at);
+        self.metrics.started(took, environment_ready);
         let past = PastStart {
             image: server.image.clone(),
             node: grant.node,

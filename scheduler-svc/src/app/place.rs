@@ -17,6 +17,7 @@ use tracing::Instrument as _;
 use super::{App, catalog};
 use crate::{
     error::SchedulerError,
+    metrics::Outcome,
     store::{
         self,
         cell::Cell,
@@ -67,6 +68,11 @@ impl App {
     ) -> Result<Plan, SchedulerError> {
         let decided = decide(&cell.snapshot, request, self.now());
         tracing::debug!(explanation = %decided.explanation, "decided");
+        self.metrics.decided(match &decided.decision {
+            Decision::Place(_) => Outcome::Place,
+            Decision::Queue { .. } => Outcome::Queue,
+            Decision::Reject { .. } => Outcome::Reject,
+        });
         match decided.decision {
             Decision::Place(placement) => {
                 let gpu = cell
@@ -239,6 +245,7 @@ impl App {
                 Ok(false) => waiting.push(request),
                 Err(SchedulerError::SliceTaken | SchedulerError::ChangedMeanwhile) => {
                     // Somebody else was faster; the next tick sees what is left.
+                    self.metrics.lost_race();
                     self.queue.wake();
                     cell = self.cell().await?;
                     waiting.push(request);

@@ -30,6 +30,8 @@ const AT_ONCE: usize = 32;
 /// A message is handed out again after this time. Above the longest call, so that a call is
 /// repeated only after a crash.
 const CLAIMED_FOR: Duration = Duration::from_secs(30);
+/// Most messages that are looked at after a restart; one per server or grant.
+const RECOVERED: u64 = 100_000;
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 /// How long a refusal that repeating does not change is left alone.
@@ -76,6 +78,22 @@ impl Dispatcher {
             app,
             places: Arc::new(Semaphore::new(AT_ONCE)),
         }
+    }
+
+    /// Takes back what an earlier life of this scheduler had in its hands when it ended, so
+    /// that nothing waits until those claims run out.
+    ///
+    /// # Errors
+    /// When the outbox cannot be read.
+    pub(crate) async fn recover(&self) -> Result<(), cnlab_db::DbError> {
+        let now = self.app.runtime.clock.now();
+        // Claims as if theirs had run out, and for no time at all.
+        let held = now.plus(CLAIMED_FOR);
+        let taken = outbox::claim(&self.app.db, OWNER, held, now, RECOVERED).await?;
+        if !taken.is_empty() {
+            tracing::info!(messages = taken.len(), "undelivered messages found");
+        }
+        Ok(())
     }
 
     /// What wakes it.

@@ -1,0 +1,89 @@
+//! Numbers about the scheduler, for dashboards.
+
+use std::time::Duration;
+
+use cnlab_service::metrics::{Count, Durations, Level};
+
+/// The instruments of this service. Made once, when the service is built.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    start: Durations,
+    decisions: Count,
+    lost_races: Count,
+    queue: Level,
+    outbox: Level,
+    taken: Level,
+    blocks: Level,
+}
+
+/// How a decision came out, as a label.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Outcome {
+    Place,
+    Queue,
+    Reject,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        Self {
+            start: Durations::named(
+                "cnlab_scheduler_start_seconds",
+                "from the grant of a slice until the page answers",
+            ),
+            decisions: Count::named(
+                "cnlab_scheduler_decisions_total",
+                "decisions on servers that want a slice, by outcome",
+            ),
+            lost_races: Count::named(
+                "cnlab_scheduler_lost_races_total",
+                "placements whose GPU was changed by somebody else meanwhile",
+            ),
+            queue: Level::named(
+                "cnlab_scheduler_queue_servers",
+                "servers that wait for a slice",
+            ),
+            outbox: Level::named(
+                "cnlab_scheduler_outbox_messages",
+                "messages for other services that are not delivered yet",
+            ),
+            taken: Level::named(
+                "cnlab_scheduler_taken_blocks",
+                "blocks that are granted, by GPU type",
+            ),
+            blocks: Level::named(
+                "cnlab_scheduler_gpu_blocks",
+                "blocks of all GPUs that are there, by GPU type",
+            ),
+        }
+    }
+
+    pub(crate) fn started(&self, took: Duration, environment_ready: bool) {
+        let built = if environment_ready { "ready" } else { "built" };
+        self.start.record(took, &[("environment", built)]);
+    }
+
+    pub(crate) fn decided(&self, outcome: Outcome) {
+        let outcome = match outcome {
+            Outcome::Place => "place",
+            Outcome::Queue => "queue",
+            Outcome::Reject => "reject",
+        };
+        self.decisions.add(1, &[("outcome", outcome)]);
+    }
+
+    pub(crate) fn lost_race(&self) {
+        self.lost_races.add(1, &[]);
+    }
+
+    pub(crate) fn backlog(&self, queue: u64, outbox: u64) {
+        self.queue.set(queue, &[]);
+        self.outbox.set(outbox, &[]);
+    }
+
+    pub(crate) fn capacity(&self, gpu_type: &str, taken: u64, blocks: u64) {
+        let labels = [("gpu_type", gpu_type)];
+        self.taken.set(taken, &labels);
+        self.blocks.set(blocks, &labels);
+    }
+}

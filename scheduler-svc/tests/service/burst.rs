@@ -1,0 +1,96 @@
+//! Many at once on one GPU (INV-1, INV-2).
+
+use std::collections::BTreeSet;
+
+use cnlab_model::{BLOCKS_PER_GPU, Blocks};
+use cnlab_proto::scheduler::v1::{self as pb, ServerState};
+use cnlab_service::Runtime;
+
+use crate::{
+    on_both,
+    world::{Database, World, ask, blocks, by, fence, person},
+};
+
+const PROFILES: &str = r#"
+[[profile]]
+name = "h100-1pct"
+gpu_type = "H100"
+percent = 1
+memory = "1GiB"
+cpu_milli = 100
+"#;
+
+async fn a_hundred_students_share_one_gpu(database: Database) {
+    let mut world = World::start(database).await;
+    world.config.catalog.profiles_file = Some(world.file("profiles.toml", PROFILES));
+    world.stop().await;
+    world.start_again().await;
+    let node = world.node("gpu-box", &["H100"]).await;
+    let tasks = Runtime::system().tasks;
+    let creating: Vec<_> = (0..u128::from(BLOCKS_PER_GPU) + 3)
+        .map(|n| {
+            let mut servers = world.servers();
+            let me = person(n + 10, &["school/course"]);
+            let request = pb::CreateServerRequest {
+                profile: "h100-1pct".to_owned(),
+                ..ask(&format!("student-{n}"))
+            };
+            tasks.spawn("create", async move {
+                servers
+                    .create_server(by(&me, request))
+                    .await
+                    .unwrap()
+                    .into_inner()
+            })
+        })
+        .collect();
+    let mut granted = Vec::new();
+    let mut queued = Vec::new();
+    for created in creating {
+        let server = created.await.unwrap();
+        match server.state() {
+            ServerState::Provisioning => granted.push(server),
+            ServerState::Queued => queued.push(server),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(
+        (granted.len(), queued.len()),
+        (usize::from(BLOCKS_PER_GPU), 3)
+    );
+    let mut taken = Blocks::EMPTY;
+    for server in &granted {
+        assert!(!blocks(server).overlaps(taken), "{server:?}");
+        taken = taken.union(blocks(server));
+    }
+    assert_eq!(taken, Blocks::ALL);
+    let fences: BTreeSet<u64> = granted.iter().map(fence).collect();
+    assert!(
+        fences.iter().copied().eq(1..=u64::from(BLOCKS_PER_GPU)),
+        "one by one from the counter, none twice: {fences:?}"
+    );
+    assert!(!world.profile("h100-1pct").await.available_now);
+
+    // One leaves: one of those who wait takes its block, under a newer fence.
+    let me = person(500, &["school/course"]);
+    let left = &granted[17];
+    world.delete_server(&me, &left.id).await.unwrap();
+    let mut placed = None;
+    cnlab_testkit::wait_until(cnlab_testkit::GENEROUS, "one to move up", async || {
+        for server in &queued {
+            let now = world.get(&me, &server.id).await.unwrap();
+            if now.state() == ServerState::Provisioning {
+                placed = Some(now);
+            }
+        }
+        placed.is_some()
+    })
+    .await
+    .unwrap();
+    let placed = placed.unwrap();
+    assert_eq!(blocks(&placed), blocks(left));
+    assert!(Some(&fence(&placed)) > fences.last());
+    drop(node);
+}
+
+on_both!(a_hundred_students_share_one_gpu);
