@@ -192,6 +192,8 @@ impl Notebooks {
             match target.pool.send(request).await {
                 Ok(answer) if answer.headers().contains_key(headers::REFUSED) => {
                     // The node runs another workload there, or another life of this one.
+                    let reason = answer.headers().get(headers::REFUSED);
+                    tracing::info!(%server, ?reason, "a node refused a notebook request");
                     self.routes.forget(server);
                     return Err(away(asks, "This server has just moved."));
                 }

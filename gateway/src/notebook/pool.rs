@@ -154,9 +154,16 @@ impl Pool {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(std::io::Error::other)?;
+        let stop = self.tasks.token().clone();
         self.tasks.spawn("node connection", async move {
-            if let Err(error) = connection.with_upgrades().await {
-                tracing::debug!(%error, "a connection to a node ended");
+            tokio::select! {
+                ended = connection.with_upgrades() => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%error, "a connection to a node ended");
+                    }
+                }
+                // Every request has ended before: what is left here is idle.
+                () = stop.cancelled() => {}
             }
         });
         Ok(sender)

@@ -350,9 +350,9 @@ mod tests {
         Table::from_descriptors(cnlab_proto::DESCRIPTOR_SET).unwrap()
     }
 
-    fn found(method: Method, path: &str) -> Result<(String, Variables), GatewayError> {
+    fn found(method: &Method, path: &str) -> Result<(String, Variables), GatewayError> {
         table()
-            .find(&method, path)
+            .find(method, path)
             .map(|found| (found.rpc.path.to_string(), found.variables))
     }
 
@@ -394,12 +394,12 @@ mod tests {
                 var("a/b/c"),
             ),
         ] {
-            let (found, values) = found(method, path).unwrap();
+            let (found, values) = found(&method, path).unwrap();
             assert_eq!(found, format!("/cnlab.scheduler.v1.ServerService/{rpc}"));
             assert_eq!(values, variables, "{path}");
         }
         assert_eq!(
-            found(Method::GET, "/v1/me").unwrap().0,
+            found(&Method::GET, "/v1/me").unwrap().0,
             "/cnlab.billing.v1.AccountService/WhoAmI"
         );
     }
@@ -416,18 +416,18 @@ mod tests {
             "/v2/servers",
         ] {
             assert!(
-                matches!(found(Method::GET, path), Err(GatewayError::NoSuchPath(_))),
+                matches!(found(&Method::GET, path), Err(GatewayError::NoSuchPath(_))),
                 "{path}"
             );
         }
         let Err(GatewayError::MethodNotAllowed { allowed, .. }) =
-            found(Method::PATCH, "/v1/servers/a")
+            found(&Method::PATCH, "/v1/servers/a")
         else {
             panic!("another error");
         };
         assert_eq!(allowed, [Method::GET, Method::DELETE]);
         assert!(matches!(
-            found(Method::GET, "/v1/servers/a:start"),
+            found(&Method::GET, "/v1/servers/a:start"),
             Err(GatewayError::MethodNotAllowed { .. })
         ));
     }

@@ -1,0 +1,16 @@
+//! The gateway over real sockets, in front of real peers: gRPC services on the kit, a hyper
+//! server in the place of a node.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot set itself up has failed"
+)]
+
+mod api;
+mod front;
+mod grpc;
+mod hostile;
+mod node;
+mod notebook;
+mod peers;
+mod websocket;
+mod world;
