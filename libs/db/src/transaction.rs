@@ -74,6 +74,8 @@ impl Db {
     /// is under way already.
     ///
     /// # Errors
+    /// [`DbError::Unavailable`] leaves open whether the transaction was committed when the
+    /// connection broke off while it was; an idempotency key makes the repetition safe.
     /// What `body` says; otherwise, as `E::from`: [`DbError::Busy`] after too many tries, and
     /// what the database says to begin and commit. When a statement failed and `body` said
     /// `Ok` nevertheless, the error of that statement.
