@@ -103,7 +103,10 @@ impl Exit {
         if reason.contains("RATE_LIMIT") || reason.contains("OVERLOAD") {
             return Some(Self::Error);
         }
-        if reason.contains("CAPACITY") || reason.contains("QUEUE_TIMEOUT") {
+        if reason.contains("CAPACITY")
+            || reason.contains("QUEUE_TIMEOUT")
+            || reason == "PROFILE_UNAVAILABLE"
+        {
             return Some(Self::Capacity);
         }
         None
@@ -309,6 +312,7 @@ mod tests {
             (ErrorKind::Exhausted, "EXHAUSTED", 6),
             (ErrorKind::Exhausted, "BUDGET_EXCEEDED", 7),
             (ErrorKind::Precondition, "BUDGET_EXCEEDED", 7),
+            (ErrorKind::Precondition, "PROFILE_UNAVAILABLE", 6),
             (ErrorKind::Exhausted, "RATE_LIMITED", 1),
             (ErrorKind::AlreadyExists, "SERVER_EXISTS", 8),
             (ErrorKind::Precondition, "SERVER_STOPPED", 8),

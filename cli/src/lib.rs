@@ -103,9 +103,10 @@ fn usage(environment: &Environment, error: &clap::Error) -> Failure {
             .lines()
             .find_map(|line| line.trim().strip_prefix("Usage: "))
             .unwrap_or_default();
+        let command = usage.split(" [").next().unwrap_or(program.name());
         return Failure::usage("a command is missing")
             .caused_by(format!("usage: {usage}"))
-            .try_this(format!("`{program} --help`"));
+            .try_this(format!("`{command} --help`"));
     }
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default();

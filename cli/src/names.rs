@@ -6,11 +6,13 @@ use cnlab_model::{ByteSize, ProjectName, ServerName, id::ServerId};
 
 use crate::error::{Exit, Failure, Result};
 
-/// The reason of every value that is refused early.
-const INVALID: &str = "INVALID_FIELD";
+/// The reasons that the scheduler gives for the same faults.
+const NAME_INVALID: &str = "SERVER_NAME_INVALID";
+const STORAGE_INVALID: &str = "STORAGE_INVALID";
+const STORAGE_ADVICE: &str = "ask for a size such as --storage 50gb";
 
-fn invalid(field: &str, problem: impl std::fmt::Display) -> Failure {
-    Failure::new(Exit::Usage, INVALID, problem.to_string()).field(field)
+fn invalid(reason: &str, field: &str, problem: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::Usage, reason, problem.to_string()).field(field)
 }
 
 /// A name for a new server.
@@ -18,8 +20,9 @@ fn invalid(field: &str, problem: impl std::fmt::Display) -> Failure {
 /// # Errors
 /// When it is no server name.
 pub fn new_server(text: &str) -> Result<ServerName> {
-    text.parse()
-        .map_err(|error| invalid("name", error).try_this("a name such as first-experiment"))
+    text.parse().map_err(|error| {
+        invalid(NAME_INVALID, "name", error).try_this("choose a name such as first-experiment")
+    })
 }
 
 /// What means an existing server: an id, a name, or `owner/slug/name`. A plain name gets the
@@ -34,6 +37,7 @@ pub fn server(text: &str, project: Option<&str>) -> Result<String> {
     if let Some((owner_slug, name)) = text.rsplit_once('/') {
         let wrong = |_| {
             invalid(
+                NAME_INVALID,
                 "server",
                 "a server is written NAME, <owner>/<slug>/NAME or srv_…",
             )
@@ -43,7 +47,9 @@ pub fn server(text: &str, project: Option<&str>) -> Result<String> {
         name.parse::<ServerName>().map_err(wrong)?;
         return Ok(text.to_owned());
     }
-    let name: ServerName = text.parse().map_err(|error| invalid("server", error))?;
+    let name: ServerName = text
+        .parse()
+        .map_err(|error| invalid(NAME_INVALID, "server", error))?;
     Ok(project.map_or_else(|| name.to_string(), |project| format!("{project}/{name}")))
 }
 
@@ -52,14 +58,12 @@ pub fn server(text: &str, project: Option<&str>) -> Result<String> {
 /// # Errors
 /// When it is no size, or nothing.
 pub fn storage(text: &str) -> Result<ByteSize> {
-    let size: ByteSize = text
-        .parse()
-        .map_err(|error| invalid("storage_bytes", error).try_this("--storage 50gb"))?;
+    let size: ByteSize = text.parse().map_err(|error| {
+        invalid(STORAGE_INVALID, "storage_bytes", error).try_this(STORAGE_ADVICE)
+    })?;
     if size.0 == 0 {
-        return Err(
-            invalid("storage_bytes", "the storage must be larger than 0")
-                .try_this("--storage 50gb"),
-        );
+        let problem = "a server needs storage of at least 1 byte";
+        return Err(invalid(STORAGE_INVALID, "storage_bytes", problem).try_this(STORAGE_ADVICE));
     }
     Ok(size)
 }

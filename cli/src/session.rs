@@ -122,7 +122,8 @@ pub fn find(
         project
             .parse::<cnlab_model::ProjectName>()
             .map_err(|error| {
-                Failure::new(Exit::Usage, "INVALID_FIELD", error.to_string()).field("project")
+                Failure::new(Exit::Usage, "PROJECT_NAME_INVALID", error.to_string())
+                    .field("project")
             })?;
     }
     Ok((endpoint, project))

@@ -8,7 +8,8 @@ use std::{borrow::Cow, time::Duration};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// Whether a character can do more on a terminal than show itself.
-fn hostile(c: char) -> bool {
+#[must_use]
+pub fn hostile(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }

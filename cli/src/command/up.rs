@@ -164,11 +164,32 @@ async fn serve(
         std::future::pending().await
     };
     tokio::select! {
-        result = work => result,
-        signal = tokio::signal::ctrl_c() => {
+        // First, so that the demo inside does not take the same Ctrl-C for its own.
+        biased;
+        signal = asked_to_end() => {
             signal.map_err(|error| Failure::local("Ctrl-C cannot be noticed", &error))
         }
+        result = work => result,
     }
+}
+
+/// Returns when the process is asked to end: by Ctrl-C, or as service supervisors do it.
+async fn asked_to_end() -> std::io::Result<()> {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let (mut interrupt, mut terminate) = (
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+        );
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        Ok(())
+    }
+    #[cfg(not(unix))]
+    tokio::signal::ctrl_c().await
 }
 
 async fn show_demo(session: &Session, console: &mut Console) -> Result<()> {

@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::error::{Exit, Failure, Result};
+use crate::{
+    error::{Exit, Failure, Result},
+    text,
+};
 
 /// The value, indented, with a line feed at its end.
 ///
@@ -30,8 +33,7 @@ pub fn render_line(value: &Value) -> Result<String> {
 fn escape_rest(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
-        let risky = matches!(c, '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-        if risky {
+        if c != '\n' && text::hostile(c) {
             // Writing to a String cannot fail.
             let _ = write!(safe, "\\u{:04x}", u32::from(c));
         } else {

@@ -55,10 +55,16 @@ fn table(server: &pb::Server) -> String {
     facts.add("Project", server.project.as_str());
     facts.add("State", state_text(server));
     facts.add("Detail", server.phase_detail.as_str());
-    facts.add(
-        "Expected",
-        super::eta(server).map_or_else(String::new, |eta| format!("ready in {}", text::wait(eta))),
-    );
+    if matches!(
+        server.state(),
+        pb::ServerState::Queued | pb::ServerState::Provisioning
+    ) {
+        let eta = super::eta(server);
+        facts.add(
+            "Expected",
+            eta.map_or_else(String::new, |eta| format!("ready in {}", text::wait(eta))),
+        );
+    }
     facts.add("Url", server.url.as_str());
     facts.add("Image", with_note(&server.image, &server.image_reference));
     let size = ByteSize(server.storage_bytes);

@@ -111,7 +111,6 @@ impl Wait<'_> {
             {
                 Ok(answer) => {
                     self.trace_id = answer.trace_id.or(self.trace_id.take());
-                    last_contact = Instant::now();
                     match self.read(answer.message, &mut last_contact).await? {
                         Ended::Goal => return Ok(self.server.clone()),
                         Ended::Lost(status) => status,
