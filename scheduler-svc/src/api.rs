@@ -4,16 +4,22 @@ pub(crate) mod catalog;
 pub(crate) mod roster;
 pub(crate) mod server;
 
+use std::pin::Pin;
+
 use cnlab_proto::convert::FieldError;
 use cnlab_service::{
     Caller,
     caller::idempotency_key,
     status::{invalid_field, to_status},
 };
+use futures_util::{Stream, StreamExt as _, stream};
 use prost::Message;
 use tonic::{Request, Status};
 
-use crate::{app::once::Attempt, error::SchedulerError};
+use crate::{
+    app::{App, once::Attempt},
+    error::SchedulerError,
+};
 
 /// What the caller is told of an error.
 pub(crate) fn status(error: &SchedulerError) -> Status {
@@ -22,6 +28,19 @@ pub(crate) fn status(error: &SchedulerError) -> Status {
 
 pub(crate) fn field(error: &FieldError) -> Status {
     invalid_field(error)
+}
+
+/// An open stream, which ends with an error when the scheduler stops: a reader must not take
+/// that for the end of what it reads.
+fn until_closing<T: Send + 'static>(
+    app: &App,
+    stream: impl Stream<Item = Result<T, Status>> + Send + 'static,
+) -> Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>> {
+    let closing = app.closing.clone();
+    let cut = stream.take_until(app.closing.clone().cancelled_owned());
+    let end = stream::once(async move { closing.is_cancelled() })
+        .filter_map(|closed| async move { closed.then(|| Err(status(&SchedulerError::Closing))) });
+    Box::pin(cut.chain(end))
 }
 
 /// Who asks, and which attempt this is.

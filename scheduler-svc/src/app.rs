@@ -24,6 +24,7 @@ use cnlab_lease::LeaseStore;
 use cnlab_model::Timestamp;
 use cnlab_service::{Runtime, Wake};
 use tokio::sync::{Semaphore, broadcast};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{GrantConfig, NotebookConfig},
@@ -55,6 +56,8 @@ pub(crate) struct App {
     pub(crate) outbox: Wake,
     /// Wakes the queue.
     pub(crate) queue: Wake,
+    /// Cancelled when serving ends, which open streams must not hold up.
+    pub(crate) closing: CancellationToken,
     changes: broadcast::Sender<Arc<Server>>,
     /// One placement at a time in this process, so that a lost compare-and-set can only come
     /// from another process.
@@ -88,6 +91,7 @@ impl App {
             metrics: Metrics::new(),
             outbox: Wake::new(),
             queue: Wake::new(),
+            closing: CancellationToken::new(),
             changes: broadcast::Sender::new(CHANGES_KEPT),
             placing: Semaphore::new(1),
         }

@@ -54,6 +54,12 @@ pub(crate) enum SchedulerError {
     SliceTaken,
     #[error("the server was changed meanwhile")]
     ChangedMeanwhile,
+    /// A real GPU is in one machine only, and what runs there may still use it.
+    #[error("the GPU {uuid} belongs to {node}, which still holds grants on it")]
+    GpuElsewhere { uuid: String, node: NodeId },
+    /// An open stream ends because this process does.
+    #[error("the scheduler is stopping")]
+    Closing,
     #[error("{0}")]
     Upstream(CallError),
     #[error("the row {id} of {table} makes no sense: {problem}")]
@@ -86,7 +92,9 @@ impl Fault for SchedulerError {
             | Self::VolumeElsewhere { .. }
             | Self::NotNow(_)
             | Self::NotReady { .. }
-            | Self::NeverRan => ErrorKind::Precondition,
+            | Self::NeverRan
+            | Self::GpuElsewhere { .. } => ErrorKind::Precondition,
+            Self::Closing => ErrorKind::Unavailable,
             Self::SliceTaken | Self::ChangedMeanwhile => ErrorKind::Conflict,
             Self::Upstream(call) => call.error.kind,
             Self::Row { .. } => ErrorKind::Internal,
@@ -116,6 +124,8 @@ impl Fault for SchedulerError {
             Self::NodeUnknown { .. } => "NODE_NOT_FOUND",
             Self::SliceTaken => "SLICE_TAKEN",
             Self::ChangedMeanwhile => "CHANGED_MEANWHILE",
+            Self::GpuElsewhere { .. } => "GPU_HELD_ELSEWHERE",
+            Self::Closing => "SCHEDULER_STOPPING",
             Self::Upstream(call) => call.reason(),
             Self::Row { .. } => "ROW_UNREADABLE",
             Self::Database(error) => error.reason(),
@@ -171,6 +181,10 @@ impl Fault for SchedulerError {
             Self::PageSize => "ask for at most 1000".to_owned(),
             Self::SliceTaken | Self::ChangedMeanwhile => "try again".to_owned(),
             Self::NodeUnknown { .. } => "register the node".to_owned(),
+            Self::GpuElsewhere { node, .. } => {
+                format!("stop the servers that run on {node} first")
+            }
+            Self::Closing => "ask again in a moment".to_owned(),
             Self::Upstream(call) => return call.error.try_this.clone(),
             Self::Database(error) => return error.try_this(),
             Self::Row { .. } => return None,
@@ -197,6 +211,8 @@ impl Fault for SchedulerError {
             | Self::NodeUnknown { .. }
             | Self::SliceTaken
             | Self::ChangedMeanwhile
+            | Self::GpuElsewhere { .. }
+            | Self::Closing
             | Self::Upstream(_)
             | Self::Row { .. }
             | Self::Database(_) => None,

@@ -28,7 +28,7 @@ mod ports;
 mod store;
 mod worker;
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use async_trait::async_trait;
 use cnlab_db::Db;
@@ -37,7 +37,12 @@ use cnlab_proto::scheduler::v1::{
     catalog_service_server::CatalogServiceServer, roster_service_server::RosterServiceServer,
     server_service_server::ServerServiceServer,
 };
-use cnlab_service::{Runtime, Service, StartError, Wake, Worker};
+use cnlab_service::{
+    GrpcStack, Runtime, Service, StartError, Wake, Worker,
+    net::{self, Limits},
+};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
 use adapters::{billing_grpc::GrpcBilling, node_grpc::GrpcNodes};
@@ -116,6 +121,20 @@ impl Service for Scheduler {
             async move { worker::gauges::tick(&app).await }
         });
         vec![outbox, queue, purge, gauges]
+    }
+
+    async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        grpc: GrpcStack,
+        stop: CancellationToken,
+    ) -> io::Result<()> {
+        let (app, stopped) = (Arc::clone(&self.app), stop.clone());
+        self.app.runtime.tasks.spawn("closing", async move {
+            stopped.cancelled().await;
+            app.closing.cancel();
+        });
+        net::serve(listener, grpc, Limits::internal(), stop).await
     }
 
     async fn migrate(config: &Config) -> Result<(), StartError> {

@@ -7,7 +7,7 @@ use cnlab_service::{Caller, task::detached};
 use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 
-use super::{attempt, status};
+use super::{attempt, status, until_closing};
 use crate::{
     app::App,
     convert::{TextPieces, decode_new_server, encode_opened, encode_server},
@@ -127,7 +127,7 @@ impl ServerService for ServerApi {
             Ok(view) => Ok(encode_server(view, &app.notebook)),
             Err(error) => Err(status(&error)),
         });
-        Ok(Response::new(Box::pin(servers)))
+        Ok(Response::new(until_closing(&self.0, servers)))
     }
 
     async fn open_server(
@@ -162,6 +162,6 @@ impl ServerService for ServerApi {
             Ok(text) => Ok(pb::LogChunk { text }),
             Err(error) => Err(status(&SchedulerError::Upstream(error))),
         });
-        Ok(Response::new(Box::pin(chunks)))
+        Ok(Response::new(until_closing(&self.0, chunks)))
     }
 }

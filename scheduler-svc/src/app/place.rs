@@ -31,6 +31,9 @@ use crate::{
 /// How often a lost race is tried again before the server waits in the queue.
 pub(crate) const TRIES: usize = 3;
 
+/// By how much an expectation changes before it is told again.
+const RETELL: Duration = Duration::from_secs(30);
+
 /// What will be done with a server that wants a slice.
 #[derive(Debug, Clone)]
 pub(crate) enum Plan {
@@ -49,6 +52,15 @@ pub(crate) enum Plan {
         /// Until it is ready.
         expected: Option<Duration>,
     },
+}
+
+/// Whether two expectations differ by so little that nobody need be told.
+fn about_the_same(told: Option<Timestamp>, now: Option<Timestamp>) -> bool {
+    match (told, now) {
+        (Some(told), Some(now)) => told.since(now).max(now.since(told)) < RETELL,
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    }
 }
 
 impl App {
@@ -271,12 +283,16 @@ impl App {
                 expected: None,
             },
         };
-        if let Plan::Queue { detail, .. } = &plan
+        let now = self.now();
+        if let Plan::Queue { detail, expected } = &plan
             && *detail == server.phase_detail
+            && about_the_same(
+                server.expected_at,
+                expected.map(|expected| now.plus(expected)),
+            )
         {
             return Ok(false);
         }
-        let now = self.now();
         let id = GrantId::from_ulid(self.runtime.ids.ulid());
         let (plan, read) = (&plan, &server);
         let changed = self

@@ -49,6 +49,9 @@ pub(crate) async fn gpus(db: &impl ConnectionTrait) -> Result<Vec<Gpu>, Schedule
 }
 
 /// Writes a node and its GPUs down as they are now. What is granted on its GPUs stays.
+///
+/// # Errors
+/// [`SchedulerError::GpuElsewhere`] when another node holds grants on one of its real GPUs.
 pub(crate) async fn register(tx: &Tx, record: &Node, gpus: &[Gpu]) -> Result<(), SchedulerError> {
     let columns = [
         node::Column::Name,
@@ -71,6 +74,9 @@ pub(crate) async fn register(tx: &Tx, record: &Node, gpus: &[Gpu]) -> Result<(),
         .exec_without_returning(tx)
         .await
         .map_err(DbError::from)?;
+    for gpu in gpus.iter().filter(|gpu| !gpu.simulated) {
+        take_over(tx, record.id, &gpu.uuid).await?;
+    }
     let known = gpu::Entity::find()
         .filter(gpu::Column::NodeId.eq(record.id.to_string()))
         .all(tx)
@@ -109,6 +115,41 @@ pub(crate) async fn register(tx: &Tx, record: &Node, gpus: &[Gpu]) -> Result<(),
                 .await
                 .map_err(DbError::from)?;
         }
+    }
+    Ok(())
+}
+
+/// Ends that other nodes have a real GPU, which is in one machine only. A node that lost its
+/// identity comes back under another one; what the former one holds there keeps its blocks
+/// until it is known to be gone (INV-1).
+///
+/// # Errors
+/// [`SchedulerError::GpuElsewhere`] while grants of the other node hold blocks of it.
+async fn take_over(tx: &Tx, by: NodeId, uuid: &str) -> Result<(), SchedulerError> {
+    let others = gpu::Entity::find()
+        .filter(gpu::Column::Uuid.eq(uuid))
+        .filter(gpu::Column::NodeId.ne(by.to_string()))
+        .all(tx)
+        .await
+        .map_err(DbError::from)?;
+    for row in others {
+        let other = Gpu::try_from(row.clone())?;
+        if !other.taken.is_empty() {
+            return Err(SchedulerError::GpuElsewhere {
+                uuid: other.uuid,
+                node: other.node,
+            });
+        }
+        let gone = gpu::Model {
+            present: false,
+            version: row.version.saturating_add(1),
+            ..row
+        };
+        gone.into_active_model()
+            .reset_all()
+            .update(tx)
+            .await
+            .map_err(DbError::from)?;
     }
     Ok(())
 }

@@ -93,4 +93,46 @@ async fn a_hundred_students_share_one_gpu(database: Database) {
     drop(node);
 }
 
+/// Two schedulers on one database: the compare-and-set is all that stands between them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_schedulers_at_once_never_grant_a_block_twice() {
+    let mut first = World::start(Database::Postgres).await;
+    first.config.catalog.profiles_file = Some(first.file("profiles.toml", PROFILES));
+    first.stop().await;
+    first.start_again().await;
+    let config = first.config.clone();
+    let second = World::start_with(Database::Postgres, |own| *own = config).await;
+    let _node = first.node("gpu-box", &["H100"]).await;
+    let tasks = Runtime::system().tasks;
+    let creating: Vec<_> = (0..40_u128)
+        .map(|n| {
+            let mut servers = if n % 2 == 0 {
+                first.servers()
+            } else {
+                second.servers()
+            };
+            let me = person(n + 10, &["school/course"]);
+            let request = pb::CreateServerRequest {
+                profile: "h100-1pct".to_owned(),
+                ..ask(&format!("student-{n}"))
+            };
+            tasks.spawn("create", async move {
+                let made = servers.create_server(by(&me, request)).await;
+                (me, made.unwrap().into_inner().id)
+            })
+        })
+        .collect();
+    let mut taken = Blocks::EMPTY;
+    let mut fences = BTreeSet::new();
+    for created in creating {
+        let (me, id) = created.await.unwrap();
+        // One that lost three races waits for a moment.
+        let server = second.until(&me, &id, ServerState::Provisioning).await;
+        assert!(!blocks(&server).overlaps(taken), "{server:?}");
+        taken = taken.union(blocks(&server));
+        fences.insert(fence(&server));
+    }
+    assert_eq!((taken.count(), fences.len()), (40, 40));
+}
+
 on_both!(a_hundred_students_share_one_gpu);

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use cnlab_model::Timestamp;
+use cnlab_model::{ErrorKind, Timestamp};
 use cnlab_proto::{node::v1::WorkloadState, scheduler::v1::ServerState};
-use cnlab_service::{Span, runtime::TestClock};
+use cnlab_service::{Span, runtime::TestClock, status::PublicError};
 use cnlab_testkit::{GENEROUS, wait_until};
 
 use crate::{
@@ -65,6 +65,22 @@ async fn a_launch_that_was_in_flight_is_sent_again_at_once(database: Database) {
     assert_eq!(node.state().launches[0].grant, created.grant);
 }
 
+async fn a_watch_that_is_cut_says_so(database: Database) {
+    let mut world = World::start(database).await;
+    let node = world.node("gpu-box", &["H100"]).await;
+    let me = ada();
+    world.ready(&me, &node, "a").await;
+    let mut watch = world.watch(&me, "a").await;
+    assert_eq!(
+        watch.message().await.unwrap().unwrap().state(),
+        ServerState::Ready
+    );
+    world.stop().await;
+    let cut = PublicError::from_status(&watch.message().await.unwrap_err());
+    assert_eq!(cut.reason, "SCHEDULER_STOPPING");
+    assert_eq!(cut.kind, ErrorKind::Unavailable);
+}
+
 async fn servers_grants_and_fences_outlive_the_scheduler(database: Database) {
     let mut world = World::start(database).await;
     let node = world.node("gpu-box", &["H100"]).await;
@@ -84,5 +100,6 @@ async fn servers_grants_and_fences_outlive_the_scheduler(database: Database) {
 on_both!(
     a_launch_that_was_not_sent_goes_out_after_a_restart,
     a_launch_that_was_in_flight_is_sent_again_at_once,
+    a_watch_that_is_cut_says_so,
     servers_grants_and_fences_outlive_the_scheduler,
 );

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cnlab_proto::{
+    model::v1::Gpu,
     node::v1::{Workload, WorkloadState},
     scheduler::v1::{self as pb, ServerState},
 };
@@ -180,7 +181,41 @@ async fn a_gpu_that_is_gone_is_not_offered(database: Database) {
     world.until(&me, "b", ServerState::Provisioning).await;
 }
 
+async fn a_real_gpu_is_in_one_machine_only(database: Database) {
+    let world = World::start(database).await;
+    let before = world.node("gpu-box", &[]).await;
+    let me = ada();
+    let real = |peer: &PeerNode| pb::RegisterNodeRequest {
+        node_id: peer.id.to_string(),
+        name: peer.name.clone(),
+        endpoint: peer.endpoint(),
+        gpus: vec![Gpu {
+            uuid: "GPU-5f2c".to_owned(),
+            gpu_type: "H100".to_owned(),
+            memory_bytes: 80 << 30,
+            ..Gpu::default()
+        }],
+        disk_bytes: 1 << 40,
+        ..pb::RegisterNodeRequest::default()
+    };
+    world.roster().register_node(real(&before)).await.unwrap();
+    let server = world.ready(&me, &before, "a").await;
+    // The machine comes back with a new identity while the old one's server may still run.
+    let after = PeerNode::new("gpu-box");
+    after.up();
+    let refused = done(world.roster().register_node(real(&after)).await).unwrap_err();
+    assert_eq!(refused.reason, "GPU_HELD_ELSEWHERE");
+    assert!(refused.try_this.unwrap().contains(&before.id.to_string()));
+    world.stop_server(&me, &server.id).await.unwrap();
+    world.until(&me, &server.id, ServerState::Stopped).await;
+    world.roster().register_node(real(&after)).await.unwrap();
+    let next = world.create(&me, ask("b")).await.unwrap();
+    assert_eq!(next.node_id, after.id.to_string());
+    assert!(fence(&next) > fence(&server));
+}
+
 on_both!(
+    a_real_gpu_is_in_one_machine_only,
     a_node_that_is_silent_keeps_what_it_has,
     what_a_node_lost_has_failed,
     old_and_foreign_reports_change_nothing,
