@@ -160,9 +160,13 @@ impl Node {
             runner.needs_own_users(),
         )
         .map_err(at("cannot open the volumes"))?;
-        let environments =
-            Environments::open(data.join("envs"), config.environment.clone(), &runtime)
-                .map_err(at("cannot open the environments"))?;
+        let folder_of_environments = config.environment.folder.clone();
+        let environments = Environments::open(
+            folder_of_environments.unwrap_or_else(|| data.join("envs")),
+            config.environment.clone(),
+            &runtime,
+        )
+        .map_err(at("cannot open the environments"))?;
         Ok(Self {
             config,
             runtime,

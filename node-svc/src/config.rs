@@ -104,6 +104,8 @@ const fn one() -> u16 {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EnvironmentConfig {
+    /// Folder of the environments; by default `envs` in the data folder.
+    pub folder: Option<PathBuf>,
     /// Python 3.9 or newer: a name on the search path, or a path.
     pub python: String,
     /// Package index instead of the one that pip is configured for.
@@ -115,6 +117,7 @@ pub struct EnvironmentConfig {
 impl Default for EnvironmentConfig {
     fn default() -> Self {
         Self {
+            folder: None,
             python: "python3".to_owned(),
             index_url: None,
             build_within: Span(Duration::from_secs(3_600)),

@@ -1,0 +1,9 @@
+//! The node as a service: real environments, real JupyterLab servers, real gRPC.
+//!
+//! Needs root, python3 with venv, and a Python index (PIP_INDEX_URL or pip's own).
+
+mod environments;
+mod gpus;
+mod refusals;
+mod servers;
+mod support;

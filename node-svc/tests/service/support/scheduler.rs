@@ -1,0 +1,129 @@
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use cnlab_proto::{
+    convert::encode_duration,
+    node::v1::{Workload, WorkloadState},
+    scheduler::v1::{
+        self as pb,
+        roster_service_server::{RosterService, RosterServiceServer},
+    },
+};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status};
+
+/// The other end of a node's calls: it writes down what it hears and says what it was told to.
+#[derive(Clone)]
+pub(crate) struct Scheduler {
+    pub(crate) endpoint: String,
+    heard: Arc<Mutex<Heard>>,
+}
+
+#[derive(Default)]
+struct Heard {
+    registrations: Vec<pb::RegisterNodeRequest>,
+    renewals: usize,
+    reports: Vec<Workload>,
+    to_end: Vec<String>,
+    forget: bool,
+}
+
+struct Roster(Arc<Mutex<Heard>>);
+
+#[tonic::async_trait]
+impl RosterService for Roster {
+    async fn register_node(
+        &self,
+        request: Request<pb::RegisterNodeRequest>,
+    ) -> Result<Response<pb::RegisterNodeResponse>, Status> {
+        self.0
+            .lock()
+            .unwrap()
+            .registrations
+            .push(request.into_inner());
+        Ok(Response::new(pb::RegisterNodeResponse {
+            lease_ttl: Some(encode_duration(Duration::from_secs(30))),
+            renew_every: Some(encode_duration(Duration::from_millis(100))),
+        }))
+    }
+
+    async fn renew_grants(
+        &self,
+        _: Request<pb::RenewGrantsRequest>,
+    ) -> Result<Response<pb::RenewGrantsResponse>, Status> {
+        let mut heard = self.0.lock().unwrap();
+        heard.renewals += 1;
+        Ok(Response::new(pb::RenewGrantsResponse {
+            end_workload_ids: std::mem::take(&mut heard.to_end),
+            register_again: std::mem::take(&mut heard.forget),
+        }))
+    }
+
+    async fn report_workload(
+        &self,
+        request: Request<pb::ReportWorkloadRequest>,
+    ) -> Result<Response<pb::ReportWorkloadResponse>, Status> {
+        let workload = request.into_inner().workload.unwrap();
+        self.0.lock().unwrap().reports.push(workload);
+        Ok(Response::new(pb::ReportWorkloadResponse {}))
+    }
+
+    async fn resolve_route(
+        &self,
+        _: Request<pb::ResolveRouteRequest>,
+    ) -> Result<Response<pb::Route>, Status> {
+        Err(Status::internal("nodes never ask for routes"))
+    }
+}
+
+impl Scheduler {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let heard = Arc::new(Mutex::new(Heard::default()));
+        let roster = RosterServiceServer::new(Roster(Arc::clone(&heard)));
+        let serving = tonic::transport::Server::builder()
+            .add_service(roster)
+            .serve_with_incoming(TcpListenerStream::new(listener));
+        cnlab_service::Runtime::system()
+            .tasks
+            .spawn("scheduler", serving);
+        Self { endpoint, heard }
+    }
+
+    pub(crate) fn registrations(&self) -> Vec<pb::RegisterNodeRequest> {
+        self.heard.lock().unwrap().registrations.clone()
+    }
+
+    pub(crate) fn reports(&self) -> Vec<Workload> {
+        self.heard.lock().unwrap().reports.clone()
+    }
+
+    /// States of a workload in the order in which they were first heard.
+    pub(crate) fn states(&self, workload_id: &str) -> Vec<WorkloadState> {
+        let mut states = Vec::new();
+        for report in self.reports() {
+            if report.workload_id == workload_id && states.last() != Some(&report.state()) {
+                states.push(report.state());
+            }
+        }
+        states
+    }
+
+    /// Asks the node, with its next renewal, to end this workload.
+    pub(crate) fn end(&self, workload_id: &str) {
+        self.heard
+            .lock()
+            .unwrap()
+            .to_end
+            .push(workload_id.to_owned());
+    }
+
+    /// Acts as if it had never heard of the node.
+    pub(crate) fn forget(&self) {
+        self.heard.lock().unwrap().forget = true;
+    }
+}
