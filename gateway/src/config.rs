@@ -85,6 +85,8 @@ impl Scheme {
 pub struct LimitsConfig {
     /// A request's head must arrive within this time.
     pub header_read: Span,
+    /// A connection may be idle between requests for this long.
+    pub keep_alive: Span,
     /// Header fields of one request.
     pub header_fields: usize,
     /// Bytes of one request's header fields.
@@ -116,6 +118,7 @@ impl Default for LimitsConfig {
         let seconds = |seconds| Span(Duration::from_secs(seconds));
         Self {
             header_read: seconds(10),
+            keep_alive: seconds(75),
             header_fields: 100,
             header_bytes: 16 * 1024,
             body_idle: seconds(60),
@@ -138,6 +141,7 @@ impl LimitsConfig {
     pub const fn listener(&self) -> Limits {
         Limits {
             header_read: self.header_read.0,
+            keep_alive: self.keep_alive.0,
             header_fields: self.header_fields,
             header_bytes: self.header_bytes,
             streams: self.streams,
@@ -163,6 +167,7 @@ impl LimitsConfig {
         ];
         let lasting = [
             ("limits.header_read", self.header_read),
+            ("limits.keep_alive", self.keep_alive),
             ("limits.body_idle", self.body_idle),
             ("limits.deadline", self.deadline),
             ("limits.connection_age", self.connection_age),

@@ -52,7 +52,7 @@ use crate::{
     front::Front,
     layers::admit::{Admission, Hosts},
     notebook::{Notebooks, routes::RouteTable, sessions::SessionTable, tunnel::Tunnels},
-    route::Route,
+    route::{Ends, Route},
     stack::{FrontDoor, Parts},
     transcode::{openapi, table::Table},
     upstream::{Upstream, Upstreams},
@@ -68,6 +68,7 @@ pub struct Gateway {
     runtime: Runtime,
     admission: Arc<Admission>,
     parts: Parts,
+    ends: Ends,
     /// Connections and WebSockets.
     open: TaskTracker,
     drained: CancellationToken,
@@ -111,11 +112,11 @@ impl Service for Gateway {
             HeaderValue::from_static(scheme),
             key,
         );
-        let route = Route {
+        let ends = Ends {
             table: Arc::new(table),
             notebooks: Arc::new(notebooks),
             front: Arc::new(Front::new(hosts.clone(), scheme, upstreams.clone())),
-            upstreams: Arc::new(upstreams),
+            upstreams,
             openapi: openapi.into(),
             own: None,
         };
@@ -126,7 +127,6 @@ impl Service for Gateway {
             body_bytes: config.limits.api_body_bytes,
             tokens: Tokens::new(Arc::new(BillingAuthenticator::new(billing)), tasks.clone()),
             ids: Arc::clone(&runtime.ids),
-            route,
         };
         let admission = Arc::new(Admission {
             hosts,
@@ -138,6 +138,7 @@ impl Service for Gateway {
             runtime,
             admission,
             parts,
+            ends,
             open,
             drained,
         }))
@@ -154,9 +155,11 @@ impl Service for Gateway {
         grpc: GrpcStack,
         stop: CancellationToken,
     ) -> io::Result<()> {
-        let mut parts = self.parts.clone();
-        parts.route.own = Some(grpc);
-        let stack = stack::build(parts);
+        let ends = Ends {
+            own: Some(grpc),
+            ..self.ends.clone()
+        };
+        let stack = stack::build(self.parts.clone(), Route(Arc::new(ends)));
         let admission = Arc::clone(&self.admission);
         let door = move |peer: std::net::SocketAddr| {
             FrontDoor::new(Arc::clone(&admission), stack.clone(), peer.ip())

@@ -42,6 +42,8 @@ const H2_PONG: Duration = Duration::from_secs(20);
 pub struct Limits {
     /// A request's head must arrive within this time.
     pub header_read: Duration,
+    /// A connection may be idle between requests for this long.
+    pub keep_alive: Duration,
     /// Header fields of one request.
     pub header_fields: usize,
     /// Bytes of one request's header fields.
@@ -105,7 +107,7 @@ where
         }
         let connection = Connection {
             server: server.clone(),
-            start: limits.header_read,
+            head: limits.header_read,
             age,
             stop: stop.clone(),
             drained: drained.clone(),
@@ -134,7 +136,8 @@ fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
     server
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_read)
+        // hyper's timer runs between requests too; a head alone is timed by `Strict`.
+        .header_read_timeout(limits.keep_alive.max(limits.header_read))
         .max_headers(limits.header_fields)
         .max_buf_size(READ_BUFFER);
     server
@@ -187,7 +190,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 /// One connection and its end.
 struct Connection {
     server: auto::Builder<TokioExecutor>,
-    start: Duration,
+    head: Duration,
     age: Duration,
     stop: CancellationToken,
     drained: CancellationToken,
@@ -206,7 +209,7 @@ impl Connection {
         S::Future: Send + 'static,
     {
         let ticket = self.ticket;
-        let io = TokioIo::new(Strict::new(stream, ticket, self.start));
+        let io = TokioIo::new(Strict::new(stream, ticket, self.head));
         let mut connection = pin!(self.server.serve_connection_with_upgrades(io, service));
         let ended = tokio::select! {
             ended = connection.as_mut() => Some(ended),

@@ -25,25 +25,29 @@ use crate::{
 /// Where the API's description is.
 const OPENAPI: &str = "/v1/openapi.json";
 
+/// The end of the stack. Cloned per request, so it is one pointer.
+#[derive(Debug, Clone)]
+pub struct Route(pub Arc<Ends>);
+
 /// Everybody who answers.
 #[derive(Debug, Clone)]
-pub struct Route {
+pub struct Ends {
     /// The public methods.
     pub table: Arc<Table>,
     /// The services behind.
-    pub upstreams: Arc<Upstreams>,
+    pub upstreams: Upstreams,
     /// The notebook proxy.
     pub notebooks: Arc<Notebooks>,
     /// Landing page, health, redirects.
     pub front: Arc<Front>,
     /// The API's description.
-    pub openapi: Arc<str>,
+    pub openapi: bytes::Bytes,
     /// Health and reflection of this process.
     pub own: Option<GrpcStack>,
 }
 
-impl Route {
-    async fn answer(self, call: Call) -> Response {
+impl Ends {
+    async fn answer(&self, call: Call) -> Response {
         match call.site {
             Site::Notebook(server) => self.notebooks.answer(server, call).await,
             Site::Grpc => self.grpc(call).await,
@@ -53,9 +57,9 @@ impl Route {
         }
     }
 
-    async fn grpc(self, call: Call) -> Response {
+    async fn grpc(&self, call: Call) -> Response {
         if call.request.uri().path().starts_with(OPEN_PREFIX)
-            && let Some(mut own) = self.own
+            && let Some(mut own) = self.own.clone()
         {
             return match tower::Service::call(&mut own, call.request).await {
                 Ok(answer) => answer.map(Body::grpc),
@@ -73,7 +77,7 @@ impl Route {
             };
             return error.into_problem();
         }
-        let mut response = Response::new(Body::full(self.openapi.as_bytes().to_vec()));
+        let mut response = Response::new(Body::full(self.openapi.clone()));
         response.headers_mut().insert(
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/json"),
@@ -93,7 +97,7 @@ impl tower::Service<Call> for Route {
     }
 
     fn call(&mut self, call: Call) -> Self::Future {
-        let route = self.clone();
-        Box::pin(async move { Ok(route.answer(call).await) })
+        let ends = Arc::clone(&self.0);
+        Box::pin(async move { Ok(ends.answer(call).await) })
     }
 }

@@ -1,6 +1,6 @@
 //! The tower stack: everything that happens to a request, in reading order.
 
-use std::{convert::Infallible, net::IpAddr, pin::Pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::Ready, net::IpAddr, sync::Arc, time::Duration};
 
 use cnlab_service::runtime::IdSource;
 use futures_util::future::Either;
@@ -9,7 +9,7 @@ use tower::{Service as _, ServiceBuilder};
 
 use crate::{
     auth::Tokens,
-    http_types::Response,
+    http_types::{Call, Response},
     layers::{
         Answer,
         admit::Admission,
@@ -39,8 +39,6 @@ pub struct Parts {
     pub tokens: Arc<Tokens>,
     /// Makes idempotency keys.
     pub ids: Arc<dyn IdSource>,
-    /// Where requests end.
-    pub route: Route,
 }
 
 impl std::fmt::Debug for Parts {
@@ -55,7 +53,7 @@ pub type Stack = Trace<Shed<Deadline<BodyLimit<Auth<Idempotency<Route>>>>>>;
 /// Builds the stack, outermost layer first. Before it, [`Admission`] has refused what is
 /// ambiguous, removed reserved headers, and said whose the request is.
 #[must_use]
-pub fn build(parts: Parts) -> Stack {
+pub fn build(parts: Parts, route: Route) -> Stack {
     ServiceBuilder::new()
         // First, so that a refusal by any layer below has the id to quote.
         .layer(TraceLayer)
@@ -68,11 +66,8 @@ pub fn build(parts: Parts) -> Stack {
         // Deny by default: nothing below runs for an API request without a caller.
         .layer(AuthLayer::new(parts.tokens))
         // After the caller is known, since keys belong to callers.
-        .layer(IdempotencyLayer::new(
-            parts.ids,
-            Arc::clone(&parts.route.table),
-        ))
-        .service(parts.route)
+        .layer(IdempotencyLayer::new(parts.ids, Arc::clone(&route.0.table)))
+        .service(route)
 }
 
 /// The stack for one connection.
@@ -98,12 +93,12 @@ impl FrontDoor {
 impl hyper::service::Service<http::Request<Incoming>> for FrontDoor {
     type Response = Response;
     type Error = Infallible;
-    type Future = Either<std::future::Ready<Answer>, Pin<Box<dyn Future<Output = Answer> + Send>>>;
+    type Future = Either<Ready<Answer>, <Stack as tower::Service<Call>>::Future>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         match self.admission.admit(request, self.peer) {
             // Every layer is ready at all times: who is not refuses instead of waiting.
-            Ok(call) => Either::Right(Box::pin(self.stack.clone().call(call))),
+            Ok(call) => Either::Right(self.stack.clone().call(call)),
             Err((site, error)) => Either::Left(std::future::ready(Ok(refusal(site, error)))),
         }
     }

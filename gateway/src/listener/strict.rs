@@ -264,6 +264,22 @@ impl Scanner {
         Ok(())
     }
 
+    /// Whether a head is on its way, or the first byte of all.
+    const fn is_waiting(&self) -> bool {
+        match self.state {
+            State::Start(_) => true,
+            State::Head => self.head.lines > 0 || !self.line.is_empty(),
+            State::Body(_)
+            | State::ChunkSize
+            | State::ChunkData(_)
+            | State::ChunkEnd
+            | State::Trailers
+            | State::Upgrading
+            | State::Opaque
+            | State::Violated => false,
+        }
+    }
+
     /// Our own answer to a head that asked for another protocol begins so.
     fn answered(&mut self, bytes: &[u8]) {
         if self.state == State::Upgrading && !bytes.is_empty() {
@@ -306,18 +322,20 @@ pub struct Strict<S> {
     inner: S,
     scanner: Scanner,
     ticket: Ticket,
-    /// Bounds the time until it is clear which protocol is spoken: hyper's own timer begins
-    /// with the first head only.
-    starting: Option<Pin<Box<Sleep>>>,
+    head_time: Duration,
+    /// Runs while a head is on its way, and until it is clear which protocol is spoken.
+    waiting: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Strict<S> {
-    pub(super) fn new(inner: S, ticket: Ticket, start: Duration) -> Self {
+    /// A head must arrive within `head_time`.
+    pub(super) const fn new(inner: S, ticket: Ticket, head_time: Duration) -> Self {
         Self {
             inner,
             scanner: Scanner::new(),
             ticket,
-            starting: Some(Box::pin(tokio::time::sleep(start))),
+            head_time,
+            waiting: None,
         }
     }
 
@@ -339,14 +357,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
         }
         let before = buffer.filled().len();
         let this = &mut *self;
-        match (
-            Pin::new(&mut this.inner).poll_read(cx, buffer),
-            &mut this.starting,
-        ) {
-            (Poll::Ready(read), _) => read?,
-            (Poll::Pending, None) => return Poll::Pending,
-            (Poll::Pending, Some(starting)) => {
-                ready!(starting.as_mut().poll(cx));
+        match Pin::new(&mut this.inner).poll_read(cx, buffer) {
+            Poll::Ready(read) => read?,
+            Poll::Pending if !this.scanner.is_waiting() => return Poll::Pending,
+            Poll::Pending => {
+                let time = this.head_time;
+                let waiting = this
+                    .waiting
+                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
+                ready!(waiting.as_mut().poll(cx));
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }
@@ -368,8 +387,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
             // No head can hold a zero byte: hyper answers 400 and closes.
             buffer.put_slice(b"\0");
         }
-        if !matches!(self.scanner.state, State::Start(_)) {
-            self.starting = None;
+        if !self.scanner.is_waiting() {
+            self.waiting = None;
         }
         Poll::Ready(Ok(()))
     }

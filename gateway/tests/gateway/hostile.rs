@@ -192,10 +192,14 @@ async fn slow_clients_are_let_go() {
     })
     .await;
     // Nothing at all, the beginning of HTTP/2, half a head: each ends by itself.
-    for text in ["", "PRI * HT", "GET / HTTP/1.1\r\nhost: loc"] {
+    for text in ["", "PRI * HT", "G", "GET / HTTP/1.1\r\nhost: loc"] {
         let answer = world.raw(text.as_bytes()).await;
         assert!(!answer.starts_with("HTTP/1.1 200"), "{text:?}: {answer}");
     }
+    // The second head of a connection, too.
+    let second = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\nGET /healthz HTTP/1.1\r\nho";
+    let answer = world.raw(second.as_bytes()).await;
+    assert_eq!(answer.matches("HTTP/1.1 200").count(), 1, "{answer}");
     let stalled = format!(
         "POST /v1/servers HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\ncontent-length: 10\r\n\r\n{{",
         crate::world::TOKEN
@@ -263,4 +267,40 @@ async fn a_path_that_looks_like_the_api_on_a_servers_origin_is_the_notebooks() {
         .await;
     assert!(unknown.starts_with("HTTP/1.1 421"), "{unknown}");
     world.stop().await;
+}
+
+#[tokio::test]
+async fn a_lack_of_file_handles_is_waited_out() {
+    let port = cnlab_testkit::free_port().unwrap();
+    let mut command = cnlab_testkit::tied_command("sh", cnlab_testkit::Signal::SIGKILL);
+    command
+        .args(["-c", "ulimit -n 64; exec \"$@\"", "sh"])
+        .arg(env!("CARGO_BIN_EXE_gateway"))
+        .args(["serve", "--listen", &format!("127.0.0.1:{port}")])
+        .args([
+            "--set",
+            "common.internal_key=0123456789abcdef0123456789abcdef",
+        ]);
+    let _gateway = cnlab_testkit::ChildGuard::spawn(command).unwrap();
+    let healthy = async || {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)).await else {
+            return false;
+        };
+        stream
+            .write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            .await
+            .ok();
+        let mut answer = [0; 12];
+        let read = tokio::time::timeout(Duration::from_secs(2), stream.read_exact(&mut answer));
+        matches!(read.await, Ok(Ok(_))) && &answer == b"HTTP/1.1 200"
+    };
+    eventually("the gateway is up", healthy).await;
+    // More than it has handles for; the rest waits in the backlog.
+    let mut open = Vec::new();
+    for _ in 0..100 {
+        open.push(TcpStream::connect(("127.0.0.1", port)).await.unwrap());
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    drop(open);
+    eventually("the gateway answers again", healthy).await;
 }

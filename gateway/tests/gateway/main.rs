@@ -2,6 +2,7 @@
 //! server in the place of a node.
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
     reason = "a test that cannot set itself up has failed"
 )]
 
