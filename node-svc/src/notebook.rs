@@ -34,6 +34,9 @@ use crate::app::{Node, life::Life};
 pub const WORKLOAD_HEADER: &str = "cnlab-workload-id";
 /// Header that names the fence of its life.
 pub const FENCE_HEADER: &str = "cnlab-fence";
+/// Header of an answer that is the node's and not the notebook's: why it was refused. A notebook
+/// cannot send it, since nothing that begins with [`OWN_PREFIX`] passes.
+pub const REFUSED_HEADER: &str = "cnlab-refused";
 /// Everything that begins so is between services and never reaches a notebook.
 const OWN_PREFIX: &str = "cnlab-";
 
@@ -144,6 +147,9 @@ impl Refusal {
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/json"),
         );
+        response
+            .headers_mut()
+            .insert(REFUSED_HEADER, HeaderValue::from_static(reason));
         response
     }
 }
