@@ -23,6 +23,7 @@ pub mod front;
 pub mod http_types;
 pub mod layers;
 pub mod listener;
+mod metrics;
 pub mod notebook;
 pub mod page;
 pub mod passthrough;
@@ -35,7 +36,7 @@ pub mod upstream;
 use std::{io, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use cnlab_service::{GrpcStack, Runtime, Service, StartError};
+use cnlab_service::{GrpcStack, Runtime, Service, StartError, Wake, Worker};
 use http::HeaderValue;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -50,7 +51,11 @@ use crate::{
     },
     auth::Tokens,
     front::Front,
-    layers::admit::{Admission, Hosts},
+    layers::{
+        admit::{Admission, Hosts},
+        shed::ShedLayer,
+    },
+    metrics::Metrics,
     notebook::{Notebooks, routes::RouteTable, sessions::SessionTable, tunnel::Tunnels},
     route::{Ends, Route},
     stack::{FrontDoor, Parts},
@@ -72,6 +77,7 @@ pub struct Gateway {
     /// Connections and WebSockets.
     open: TaskTracker,
     drained: CancellationToken,
+    metrics: Arc<Metrics>,
 }
 
 #[async_trait]
@@ -121,13 +127,13 @@ impl Service for Gateway {
             own: None,
         };
         let parts = Parts {
-            api_requests: config.limits.api_requests,
-            notebook_requests: config.limits.notebook_requests,
+            shed: ShedLayer::new(config.limits.api_requests, config.limits.notebook_requests),
             deadline: config.limits.deadline.0,
             body_bytes: config.limits.api_body_bytes,
             tokens: Tokens::new(Arc::new(BillingAuthenticator::new(billing)), tasks.clone()),
             ids: Arc::clone(&runtime.ids),
         };
+        let metrics = Metrics::new(&parts.shed, open.clone());
         let admission = Arc::new(Admission {
             hosts,
             head_bytes: usize::try_from(config.limits.header_bytes).unwrap_or(usize::MAX),
@@ -139,6 +145,7 @@ impl Service for Gateway {
             admission,
             parts,
             ends,
+            metrics: Arc::new(metrics),
             open,
             drained,
         }))
@@ -147,6 +154,13 @@ impl Service for Gateway {
     fn grpc(self: &Arc<Self>) -> Routes {
         // Public methods are passed on by name; the kit adds health and reflection.
         Routes::default()
+    }
+
+    fn workers(self: &Arc<Self>) -> Vec<Worker> {
+        let metrics = Arc::clone(&self.metrics);
+        vec![Worker::new("metrics", Wake::new(), move || {
+            std::future::ready(metrics.tick())
+        })]
     }
 
     async fn serve(

@@ -95,6 +95,12 @@ impl Notebooks {
         let Some(session) = cookie::session(call.request.headers()) else {
             return sign_in::needed(server, asks);
         };
+        if !self.may_come_from(&call.request) {
+            return page::plain(
+                StatusCode::FORBIDDEN,
+                GatewayError::ForeignOrigin.to_string(),
+            );
+        }
         let user = match self.sessions.check(session, server).await {
             Ok(user) => user,
             Err(PortError::Refused) => return sign_in::needed(server, asks),
@@ -116,12 +122,6 @@ impl Notebooks {
             return not_ready(asks, &route);
         }
         if asks == Asks::WebSocket {
-            if !self.is_own_origin(call.request.headers()) {
-                return page::plain(
-                    StatusCode::FORBIDDEN,
-                    GatewayError::ForeignOrigin.to_string(),
-                );
-            }
             let right = Right {
                 session: session.to_owned(),
                 server,
@@ -172,6 +172,30 @@ impl Notebooks {
             .strip_prefix(self.scheme.as_bytes())
             .and_then(|rest| rest.strip_prefix(b"://"))
             .is_some_and(|authority| authority.eq_ignore_ascii_case(host.as_bytes()))
+    }
+
+    /// Whether the page that asks may ask with this browser's session. Other servers' pages
+    /// can be of the same *site*, so the cookie's own protection does not hold them back:
+    /// from outside one may come here by a link, and that is all.
+    fn may_come_from(&self, request: &Request<RequestBody>) -> bool {
+        let (method, headers) = (request.method(), request.headers());
+        if headers::is_websocket(method, headers) {
+            // Browsers disagree on what else they say here; they all say the origin.
+            return self.is_own_origin(headers);
+        }
+        let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        if !reads && headers.contains_key(header::ORIGIN) && !self.is_own_origin(headers) {
+            return false;
+        }
+        let says = |name| headers.get(name).map(HeaderValue::as_bytes);
+        match says("sec-fetch-site") {
+            None | Some(b"same-origin" | b"none") => true,
+            Some(_) => {
+                reads
+                    && says("sec-fetch-mode") == Some(b"navigate")
+                    && matches!(says("sec-fetch-dest"), None | Some(b"document"))
+            }
+        }
     }
 
     /// Sends a request to the node. When the route leads nowhere, it is asked for again.

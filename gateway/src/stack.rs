@@ -27,10 +27,8 @@ use crate::{
 /// What the layers need.
 #[derive(Clone)]
 pub struct Parts {
-    /// API requests under way.
-    pub api_requests: usize,
-    /// Notebook requests under way.
-    pub notebook_requests: usize,
+    /// Requests that may be under way.
+    pub shed: ShedLayer,
     /// Until an API answer begins.
     pub deadline: Duration,
     /// Bytes of an API request's body.
@@ -58,7 +56,7 @@ pub fn build(parts: Parts, route: Route) -> Stack {
         // First, so that a refusal by any layer below has the id to quote.
         .layer(TraceLayer)
         // Before anything that waits: when there is too much to do, saying so must be cheap.
-        .layer(ShedLayer::new(parts.api_requests, parts.notebook_requests))
+        .layer(parts.shed)
         // Around everything that waits, the check of the token included.
         .layer(DeadlineLayer::new(parts.deadline))
         // Before the token is checked, so that nobody makes us read a large body for nothing.

@@ -6,7 +6,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
 };
@@ -26,6 +26,8 @@ use crate::{
 pub struct Cap {
     used: AtomicUsize,
     most: usize,
+    entered: AtomicU64,
+    refused: AtomicU64,
 }
 
 impl Cap {
@@ -35,13 +37,32 @@ impl Cap {
         Arc::new(Self {
             used: AtomicUsize::new(0),
             most,
+            entered: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
         })
     }
 
     fn enter(self: &Arc<Self>) -> Option<InFlight> {
         let before = self.used.fetch_add(1, Ordering::Relaxed);
         let entered = InFlight(Arc::clone(self));
-        (before < self.most).then_some(entered)
+        if before >= self.most {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        self.entered.fetch_add(1, Ordering::Relaxed);
+        Some(entered)
+    }
+
+    /// How many were let in so far.
+    #[must_use]
+    pub fn entered(&self) -> u64 {
+        self.entered.load(Ordering::Relaxed)
+    }
+
+    /// How many were refused so far.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// How many are under way.
@@ -76,6 +97,20 @@ impl ShedLayer {
             api: Cap::new(api),
             notebooks: Cap::new(notebooks),
         }
+    }
+}
+
+impl ShedLayer {
+    /// The cap of the API and of our own pages.
+    #[must_use]
+    pub const fn api(&self) -> &Arc<Cap> {
+        &self.api
+    }
+
+    /// The cap of notebooks.
+    #[must_use]
+    pub const fn notebooks(&self) -> &Arc<Cap> {
+        &self.notebooks
     }
 }
 
@@ -156,7 +191,7 @@ mod tests {
         let first = cap.enter().unwrap();
         let _second = cap.enter().unwrap();
         assert!(cap.enter().is_none());
-        assert_eq!(cap.used(), 2);
+        assert_eq!((cap.used(), cap.entered(), cap.refused()), (2, 2, 1));
         drop(first);
         assert!(cap.enter().is_some());
     }

@@ -598,3 +598,51 @@ async fn a_head_answer_has_a_length_and_no_body() {
     assert_eq!(answer.body, Bytes::new());
     world.stop().await;
 }
+
+#[tokio::test]
+async fn pages_of_other_origins_come_by_a_link_or_not_at_all() {
+    let world = signed_in().await;
+    let own = format!("http://{}", world.host(server(7)));
+    let sibling = format!("http://{}", world.host(server(8)));
+    let link = [
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-mode", "navigate"),
+        ("sec-fetch-dest", "document"),
+    ];
+    let script = [
+        ("sec-fetch-site", "same-site"),
+        ("sec-fetch-mode", "no-cors"),
+        ("sec-fetch-dest", "script"),
+    ];
+    let frame = [
+        ("sec-fetch-site", "same-site"),
+        ("sec-fetch-mode", "navigate"),
+        ("sec-fetch-dest", "iframe"),
+    ];
+    let fetch = [
+        ("sec-fetch-site", "same-origin"),
+        ("sec-fetch-mode", "cors"),
+        ("origin", own.as_str()),
+    ];
+    let foreign = [("origin", sibling.as_str())];
+    let opaque = [("origin", "null")];
+    for (method, headers, status) in [
+        ("GET", &link[..], 200),
+        ("POST", &link[..], 403),
+        ("GET", &script[..], 403),
+        ("GET", &frame[..], 403),
+        ("GET", &fetch[..], 200),
+        ("POST", &fetch[..], 200),
+        ("POST", &foreign[..], 403),
+        ("DELETE", &opaque[..], 403),
+        ("GET", &foreign[..], 200),
+        ("POST", &[][..], 200),
+    ] {
+        let mut all = vec![("cookie", COOKIE)];
+        all.extend_from_slice(headers);
+        let request = world.request(server(7), method, "/api", &all, "");
+        let answer = Answer::of(world.send(request).await).await;
+        assert_eq!(answer.status.as_u16(), status, "{method} {headers:?}");
+    }
+    world.stop().await;
+}
