@@ -7,4 +7,5 @@
 pub mod browser;
 pub mod cli;
 pub mod lab;
+pub mod six;
 pub mod stack;
