@@ -133,6 +133,14 @@ fn list<'a>(page: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
         if arg.get_action().takes_values() && !possible.is_empty() {
             let _ = write!(page, " One of {}.", possible.join(", "));
         }
+        let defaults: Vec<String> = arg
+            .get_default_values()
+            .iter()
+            .map(|value| format!("`{}`", value.to_string_lossy()))
+            .collect();
+        if arg.get_action().takes_values() && !defaults.is_empty() {
+            let _ = write!(page, " Default: {}.", defaults.join(", "));
+        }
         page.push('\n');
     }
 }

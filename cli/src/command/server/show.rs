@@ -83,10 +83,7 @@ fn table(server: &pb::Server) -> String {
         ("Ready", &server.ready_at),
         ("Stopped", &server.stopped_at),
     ] {
-        facts.add(
-            label,
-            at.as_ref().map_or_else(String::new, ToString::to_string),
-        );
+        facts.add(label, at.as_ref().map_or_else(String::new, to_the_second));
     }
     if let Some(runtime) = &server.runtime {
         runtime_facts(&mut facts, runtime);
@@ -142,10 +139,10 @@ fn runtime_facts(facts: &mut Facts, runtime: &pb::RuntimeFacts) {
         },
     );
     facts.add("Python", runtime.python_version.as_str());
-    facts.add_all("Installed", runtime.installed.iter().cloned());
-    facts.add_all("Not installed", runtime.not_installed.iter().cloned());
     facts.add_all("Enforced", runtime.enforced.iter().cloned());
     facts.add_all("Not enforced", runtime.not_enforced.iter().cloned());
+    facts.add_all("Not installed", runtime.not_installed.iter().cloned());
+    facts.add_all("Installed", filled(&runtime.installed));
 }
 
 fn with_note(text: &str, note: &str) -> String {
@@ -153,5 +150,46 @@ fn with_note(text: &str, note: &str) -> String {
         (true, _) => note.to_owned(),
         (false, true) => text.to_owned(),
         (false, false) => format!("{text} ({note})"),
+    }
+}
+
+/// People do not read microseconds; the machine-readable forms have them.
+fn to_the_second(at: &prost_types::Timestamp) -> String {
+    prost_types::Timestamp { nanos: 0, ..*at }.to_string()
+}
+
+/// Columns that a line of packages may take.
+const LINE: usize = 90;
+
+/// Many short words, several to a line.
+fn filled(words: &[String]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in words {
+        match lines.last_mut() {
+            Some(line) if text::width(line) + 2 + text::width(word) <= LINE => {
+                line.push_str("  ");
+                line.push_str(word);
+            }
+            _ => lines.push(word.clone()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_fill_lines_and_none_is_lost() {
+        let words: Vec<String> = (0..60).map(|n| format!("package-{n}==1.{n}")).collect();
+        let lines = filled(&words);
+        assert!(
+            lines.len() < 20 && lines.iter().all(|line| text::width(line) <= LINE),
+            "{lines:?}"
+        );
+        assert_eq!(lines.join("  ").split("  ").collect::<Vec<_>>(), words);
+        assert_eq!(filled(&["x".repeat(200)]).len(), 1);
+        assert!(filled(&[]).is_empty());
     }
 }

@@ -281,11 +281,7 @@ impl Wait<'_> {
             "" => state_word(self.server.state()),
             phase => phase,
         };
-        let mut line = format!("  {phase}");
-        if !self.server.phase_detail.is_empty() {
-            line.push_str(": ");
-            line.push_str(&self.server.phase_detail);
-        }
+        let mut line = format!("  {}", phase_and_detail(phase, &self.server.phase_detail));
         line.push_str(&format!(" ({})", text::elapsed(self.started.elapsed())));
         self.console.progress(phase, &line)
     }
@@ -297,4 +293,33 @@ enum Ended {
     Goal,
     /// The stream broke, or ended without a word.
     Lost(Option<Status>),
+}
+
+/// Both, unless the detail says the phase already.
+fn phase_and_detail(phase: &str, detail: &str) -> String {
+    if detail.is_empty() {
+        phase.to_owned()
+    } else if detail.starts_with(phase) {
+        detail.to_owned()
+    } else {
+        format!("{phase}: {detail}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_said_twice() {
+        assert_eq!(phase_and_detail("starting", ""), "starting");
+        assert_eq!(
+            phase_and_detail("starting", "starting JupyterLab"),
+            "starting JupyterLab"
+        );
+        assert_eq!(
+            phase_and_detail("building", "installing x"),
+            "building: installing x"
+        );
+    }
 }
