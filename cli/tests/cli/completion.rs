@@ -36,7 +36,7 @@ fn bash(world: &World, line: &str) -> Vec<String> {
         _cnlab
         printf '%s\n' "${COMPREPLY[@]}"
     "#;
-    let mut command = world.command(bash);
+    let mut command = world.bounded(bash);
     command
         .args(["--norc", "--noprofile", "-c", program, "bash"])
         .arg(script)
@@ -87,7 +87,7 @@ fn fish_completes() {
     let fish = find_program("fish", "fish").unwrap();
     let script = script(&world, "fish", ".config/fish/completions/cnlab.fish");
     let offered = |line: &str| -> Vec<String> {
-        let mut command = world.command(&fish);
+        let mut command = world.bounded(&fish);
         command
             .args(["-c", "source $argv[1]; complete -C $argv[2]"])
             .arg(&script)
@@ -135,7 +135,7 @@ fn zsh_completes() {
         zpty -d shell
     "#;
     let completed = |line: &str| -> String {
-        let mut command = world.command(&zsh);
+        let mut command = world.bounded(&zsh);
         command.args(["-f", "-c", program, "zsh", line]);
         let ran = Ran::of(command.output().unwrap()).ok();
         ran.out.trim_end().to_owned()
