@@ -243,9 +243,10 @@ impl Node {
         let folder = self.life_folder(holder);
         let record = Record::new(holder, Some(launch), traceparent, now);
         let life = Arc::new(Life::new(folder.clone(), record, String::new()));
+        // The record last but one: a folder without it never began, and is cleared away.
         let kept = life
-            .keep(Durability::Synced)
-            .and_then(|()| life.make_token(&self.runtime))
+            .make_token(&self.runtime)
+            .and_then(|()| life.keep(Durability::Synced))
             .and_then(|()| self.keep_book(&next));
         if let Err(error) = kept {
             // Without its fence on disk the life does not exist, so neither may its record.
@@ -257,7 +258,21 @@ impl Node {
         *book = next;
         drop(book);
         self.lives().insert(holder, Arc::clone(&life));
+        self.forget_older(holder);
         Ok((life, true))
+    }
+
+    /// Clears away earlier lives of a workload that are over; nobody can ask for them any more.
+    fn forget_older(&self, newest: Holder) {
+        for life in self.all_lives() {
+            let older = life.holder.workload == newest.workload && life.holder < newest;
+            if older
+                && life.is_over()
+                && let Err(error) = self.forget(&life)
+            {
+                tracing::warn!(%error, "an earlier life of a workload could not be cleared away");
+            }
+        }
     }
 
     /// Ends a workload and answers when its processes are gone and its slice is free.

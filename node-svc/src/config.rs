@@ -144,6 +144,8 @@ pub struct ProcessConfig {
     pub open_files: u64,
     /// How long a workload may take to end by itself when asked.
     pub stop_grace: Span,
+    /// What an orderly shutdown does with workloads.
+    pub at_shutdown: AtShutdown,
     /// How long its page may take to answer.
     pub ready_within: Span,
     /// A log beyond this size is begun anew; the older part is kept once.
@@ -160,10 +162,21 @@ impl Default for ProcessConfig {
             pids: 4_096,
             open_files: 65_536,
             stop_grace: Span(Duration::from_secs(10)),
+            at_shutdown: AtShutdown::End,
             ready_within: Span(Duration::from_secs(180)),
             log_limit: ByteSize(64 << 20),
         }
     }
+}
+
+/// What an orderly shutdown does with workloads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AtShutdown {
+    /// They are ended.
+    End,
+    /// They live on, and the next start finds them: for updates of node-svc.
+    Keep,
 }
 
 /// How much isolation is insisted on.

@@ -24,7 +24,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use cnlab_service::{Runtime, runtime::Tasks};
+use cnlab_service::{Runtime, metrics::Durations, runtime::Tasks};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -92,6 +92,7 @@ struct Inner {
     runtime: Runtime,
     python: tokio::sync::OnceCell<python::Python>,
     builds: Mutex<BTreeMap<String, watch::Receiver<Progress>>>,
+    build_took: Durations,
 }
 
 impl fmt::Debug for Environments {
@@ -159,6 +160,10 @@ impl Environments {
             runtime: runtime.clone(),
             python: tokio::sync::OnceCell::new(),
             builds: Mutex::default(),
+            build_took: Durations::named(
+                "cnlab_node_environment_build_seconds",
+                "how long building an environment took, by how it ended",
+            ),
         })))
     }
 
@@ -228,6 +233,16 @@ impl Environments {
         .await
     }
 
+    /// Begins to look for Python, so that the first launch need not wait for that.
+    pub(crate) fn look_for_python(&self) {
+        let this = self.clone();
+        self.0.tasks.spawn("python", async move {
+            if let Err(failure) = this.python().await {
+                tracing::warn!(reason = %failure.reason, cause = %failure.cause, try_this = %failure.try_this, "no environment can be built");
+            }
+        });
+    }
+
     async fn python(&self) -> Result<&python::Python, Failure> {
         self.0
             .python
@@ -291,6 +306,7 @@ impl Environments {
             stop: self.0.tasks.token(),
         };
         let mut log = Vec::new();
+        let began = tokio::time::Instant::now();
         let built =
             match tokio::time::timeout(self.0.config.build_within.0, job.run(&say, &mut log)).await
             {
@@ -304,7 +320,15 @@ impl Environments {
                 )
                 .try_this("raise environment.build_within, or look at the network")),
             };
-        self.conclude(place, &path, built, log).await
+        let built = self.conclude(place, &path, built, log).await;
+        let outcome = match &built {
+            Ok(_) => "BUILT",
+            Err(failure) => failure.reason.as_str(),
+        };
+        self.0
+            .build_took
+            .record(began.elapsed(), &[("outcome", outcome)]);
+        built
     }
 
     /// Marks the environment as finished, or removes it.

@@ -26,7 +26,7 @@ mod worker;
 use std::{ffi::OsString, io, process::ExitCode, sync::Arc};
 
 use async_trait::async_trait;
-use cnlab_proto::node::v1::node_service_server::NodeServiceServer;
+use cnlab_proto::node::v1::node_service_server::{self, NodeServiceServer};
 use cnlab_service::{GrpcStack, Runtime, Service, StartError, Worker, net};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -55,11 +55,13 @@ pub struct NodeSvc {
 impl Service for NodeSvc {
     const NAME: &'static str = "node-svc";
     const DEFAULT_PORT: u16 = 7102;
+    const SERVES: &'static [&'static str] = &[node_service_server::SERVICE_NAME];
     type Config = Config;
 
     async fn build(config: Config, runtime: Runtime) -> Result<Arc<Self>, StartError> {
         let node = Node::open(config, runtime).await?;
         let roster = worker::roster(&node)?;
+        node.environments.look_for_python();
         Ok(Arc::new(Self { node, roster }))
     }
 
@@ -87,7 +89,10 @@ impl Service for NodeSvc {
     }
 
     async fn shutdown(&self) {
-        self.node.end_all().await;
+        match self.node.config.process.at_shutdown {
+            config::AtShutdown::End => self.node.end_all().await,
+            config::AtShutdown::Keep => {}
+        }
     }
 }
 

@@ -1,5 +1,6 @@
-//! The loops of a node: tell the scheduler, renew grants, look after logs and storage.
+//! The loops of a node: tell the scheduler, renew grants, look after logs and storage, count.
 
+mod gauges;
 mod housekeep;
 mod register;
 mod renew;
@@ -36,6 +37,7 @@ pub(crate) fn all(node: &Arc<Node>, roster: &Roster) -> Vec<Worker> {
     let register = Arc::new(register::Register::new(Arc::clone(node), roster.clone()));
     let renew = Arc::new(renew::Renew::new(Arc::clone(node), roster.clone()));
     let report = Arc::new(report::Report::new(Arc::clone(node), roster.clone()));
+    let gauges = Arc::new(gauges::Gauges::new(Arc::clone(node)));
     let housekeep = Arc::new(housekeep::Housekeep::new(Arc::clone(node)));
     vec![
         Worker::new("register", node.register.clone(), move || {
@@ -53,6 +55,10 @@ pub(crate) fn all(node: &Arc<Node>, roster: &Roster) -> Vec<Worker> {
         Worker::new("housekeep", Wake::new(), move || {
             let worker = Arc::clone(&housekeep);
             async move { worker.tick().await }
+        }),
+        Worker::new("gauges", Wake::new(), move || {
+            let worker = Arc::clone(&gauges);
+            async move { worker.tick() }
         }),
     ]
 }

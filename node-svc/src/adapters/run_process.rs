@@ -334,6 +334,10 @@ fn failure(error: &SandboxError) -> Failure {
         SandboxError::NotIsolated { .. } => {
             failed.try_this("run node-svc as root, or set process.isolation to \"best\"")
         }
+        SandboxError::Failed { step, .. } if step.starts_with("run ") => failed.try_this(
+            "make sure that the workload's user can reach this program: set environment.python \
+             to a Python outside of home folders, such as /usr/bin/python3",
+        ),
         SandboxError::Failed { .. }
         | SandboxError::Launcher { .. }
         | SandboxError::Lost { .. }

@@ -46,9 +46,17 @@ impl Node {
         let traceparent = life.snapshot().record.traceparent;
         let span =
             cnlab_service::trace::span_with_parent(traceparent.as_deref(), "node.RunWorkload");
+        let stop = self.runtime.tasks.token().clone();
         let driver = async move {
-            let end = node.lead(&life, begin).await;
-            node.finish(&life, end).await;
+            let whole = async {
+                let end = node.lead(&life, begin).await;
+                node.finish(&life, end).await;
+            };
+            // The node stops: what still runs then is meant to live on, and is found again.
+            tokio::select! {
+                () = whole => {}
+                () = stop.cancelled() => {}
+            }
         };
         self.runtime.tasks.spawn("life", driver.instrument(span));
     }

@@ -198,12 +198,17 @@ impl Life {
         true
     }
 
+    /// Makes the life's folder. Once only: a runner may open it to the workload's user later.
+    fn make_folder(&self) -> io::Result<()> {
+        if self.folder.is_dir() {
+            return Ok(());
+        }
+        disk::make_dir(&self.folder, 0o700)
+    }
+
     /// Writes the record. Blocks.
     pub(crate) fn keep(&self, durability: Durability) -> io::Result<()> {
-        if let Some(parent) = self.folder.parent().and_then(std::path::Path::parent) {
-            disk::make_dir(parent, 0o700)?;
-        }
-        disk::make_dir(&self.folder, 0o700)?;
+        self.make_folder()?;
         // Under the lock, so that an older state never overwrites a newer one.
         let state = self.state();
         disk::write_json(&self.folder.join("record.json"), &state.record, durability)
@@ -211,6 +216,7 @@ impl Life {
 
     /// Makes the notebook's own token. Blocks.
     pub(crate) fn make_token(&self, runtime: &Runtime) -> io::Result<()> {
+        self.make_folder()?;
         let token: String = runtime
             .ids
             .secret()

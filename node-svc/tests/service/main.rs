@@ -1,6 +1,11 @@
 //! The node as a service: real environments, real JupyterLab servers, real gRPC.
 //!
 //! Needs root, python3 with venv, and a Python index (PIP_INDEX_URL or pip's own).
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "helpers of tests fail the test"
+)]
 
 mod environments;
 mod gpus;

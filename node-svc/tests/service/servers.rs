@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 
 struct Bench {
-    _data: tempfile::TempDir,
+    data: tempfile::TempDir,
     scheduler: Scheduler,
     node: InProcess,
 }
@@ -32,7 +32,7 @@ impl Bench {
         .await
         .unwrap();
         Self {
-            _data: data,
+            data,
             scheduler,
             node,
         }
@@ -139,6 +139,14 @@ async fn a_server_comes_up_computes_and_leaves_nothing_but_its_files() {
     assert!(ready.environment_was_ready);
     let mut kernel = bench.node.notebook(&ready).kernel().await;
     assert_eq!(kernel.run("open('kept.txt').read()").await, "'kept'");
+
+    // Only the present life is kept.
+    let lives = bench
+        .data
+        .path()
+        .join("nodes/local/workloads")
+        .join(&request.workload_id);
+    assert_eq!(std::fs::read_dir(lives).unwrap().count(), 1);
 
     let states = bench.scheduler.states(&request.workload_id);
     let last_of = |wanted| states.iter().rposition(|state| *state == wanted).unwrap();
@@ -280,7 +288,7 @@ async fn two_servers_see_nothing_of_each_other() {
 
     let uid = first.run("import os; os.getuid()").await;
     assert_ne!(second.run("import os; os.getuid()").await, uid);
-    let volume = bench._data.path().join("volumes").join(&one.volume_id);
+    let volume = bench.data.path().join("volumes").join(&one.volume_id);
     let envs = shared_environments();
     let look = format!(
         "import os, subprocess\n\
@@ -430,7 +438,7 @@ async fn the_scheduler_can_end_a_workload_and_then_remove_its_volume() {
     for _ in 0..2 {
         client.remove_volume(remove.clone()).await.unwrap();
     }
-    let volumes = bench._data.path().join("volumes");
+    let volumes = bench.data.path().join("volumes");
     assert_eq!(std::fs::read_dir(volumes).unwrap().count(), 0);
     let gone = client
         .get_workload(pb::GetWorkloadRequest {
@@ -510,4 +518,106 @@ async fn a_kernel_survives_the_death_of_its_node() {
     let failure = failed.failure.unwrap();
     assert_eq!(failure.reason, "NOTEBOOK_ENDED");
     assert!(failure.cause.contains("SIGKILL"), "{}", failure.cause);
+}
+
+/// Changes the record of a workload while no node runs.
+fn change_record(
+    data: &std::path::Path,
+    request: &pb::LaunchWorkloadRequest,
+    change: impl Fn(&str) -> String,
+) {
+    let fence = request.grant.as_ref().unwrap().fence;
+    let path = data
+        .join("nodes/local/workloads")
+        .join(&request.workload_id)
+        .join(fence.to_string())
+        .join("record.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, change(&text)).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_died_in_the_middle_of_a_start_never_runs_two() {
+    let data = tempfile::tempdir().unwrap();
+    let scheduler = Scheduler::start().await;
+    let envs = shared_environments();
+    let node = OwnProcess::start(data.path(), &scheduler, &envs).await;
+    let gpu = scheduler.registrations()[0].gpus[0].clone();
+    let request = launch_request(&gpu, 4);
+    let _leftovers = Leftovers(vec![request.workload_id.clone()]);
+    node.client
+        .clone()
+        .launch_workload(request.clone())
+        .await
+        .unwrap();
+    until(&node.client, &request.workload_id, WorkloadState::Ready).await;
+    let first = supervisors(&request.workload_id);
+    node.kill().await;
+
+    // As if it had been killed after the start and before the record of it.
+    change_record(data.path(), &request, |text| {
+        let mut record: serde_json::Value = serde_json::from_str(text).unwrap();
+        record["phase"] = json!("starting");
+        record["handle"] = json!(null);
+        record.to_string()
+    });
+    let node = OwnProcess::start(data.path(), &scheduler, &envs).await;
+    let ready = until(&node.client, &request.workload_id, WorkloadState::Ready).await;
+    assert_eq!(ready.fence, 4);
+    let second = supervisors(&request.workload_id);
+    assert!(
+        first.iter().all(|pid| !second.contains(pid)),
+        "{first:?} {second:?}"
+    );
+    node.kill().await;
+
+    // A record that cannot be read: what it ran ends, its blocks are free, the fence stays.
+    change_record(data.path(), &request, |_| "{".to_owned());
+    let node = OwnProcess::start(data.path(), &scheduler, &envs).await;
+    assert!(supervisors(&request.workload_id).is_empty());
+    let mut client = node.client.clone();
+    let refused = client.launch_workload(request.clone()).await.unwrap_err();
+    assert_eq!(PublicError::from_status(&refused).reason, "FENCE_TOO_LOW");
+    let mut next = request.clone();
+    next.grant.as_mut().unwrap().fence = 5;
+    client.launch_workload(next).await.unwrap();
+    until(&node.client, &request.workload_id, WorkloadState::Ready).await;
+    let stop = pb::StopWorkloadRequest {
+        workload_id: request.workload_id.clone(),
+        fence: 5,
+    };
+    client.stop_workload(stop).await.unwrap();
+    assert!(processes_of(&request.workload_id).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_updated_keeps_its_servers() {
+    let data = tempfile::tempdir().unwrap();
+    let scheduler = Scheduler::start().await;
+    let mut settings = config(data.path(), &scheduler.endpoint);
+    settings.process.at_shutdown = node_svc::config::AtShutdown::Keep;
+    let node = InProcess::start(settings.clone()).await;
+    cnlab_testkit::wait_until(cnlab_testkit::GENEROUS, "registration", async || {
+        !scheduler.registrations().is_empty()
+    })
+    .await
+    .unwrap();
+    let request = launch_request(&scheduler.registrations()[0].gpus[0], 1);
+    let _leftovers = Leftovers(vec![request.workload_id.clone()]);
+    node.client
+        .clone()
+        .launch_workload(request.clone())
+        .await
+        .unwrap();
+    until(&node.client, &request.workload_id, WorkloadState::Ready).await;
+    let before = supervisors(&request.workload_id);
+    node.running.stop().await;
+    assert_eq!(supervisors(&request.workload_id), before);
+
+    settings.process.at_shutdown = node_svc::config::AtShutdown::End;
+    let node = InProcess::start(settings).await;
+    let found = until(&node.client, &request.workload_id, WorkloadState::Ready).await;
+    assert_eq!(node.notebook(&found).get("/lab").await.0, StatusCode::OK);
+    node.running.stop().await;
+    assert!(supervisors(&request.workload_id).is_empty());
 }

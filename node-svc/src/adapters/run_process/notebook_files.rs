@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    os::unix::fs::chown,
+    os::unix::fs::{PermissionsExt as _, chown},
     path::{Path, PathBuf},
 };
 
@@ -28,6 +28,7 @@ pub(super) fn prepare(plan: &RunPlan, isolated: bool) -> io::Result<()> {
         PathBuf::from(super::RUNTIME)
     } else {
         link_short_path(&plan.folder)?;
+        let_through(&plan.folder)?;
         short_path(&plan.folder)
     };
     let workspace = if isolated {
@@ -146,6 +147,19 @@ pub(super) fn short_path(folder: &Path) -> PathBuf {
     std::env::temp_dir().join(format!("cnlab-{parent}-{name}"))
 }
 
+/// Lets the workload's user pass through the node's folders, without listing them: on a machine
+/// without mount namespaces it reaches its runtime folder by the machine's own paths.
+fn let_through(folder: &Path) -> io::Result<()> {
+    const NODE_FOLDERS: usize = 5;
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    for folder in folder.ancestors().take(NODE_FOLDERS) {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o711))?;
+    }
+    Ok(())
+}
+
 fn link_short_path(folder: &Path) -> io::Result<()> {
     let (host, short) = (folder.join("run"), short_path(folder));
     if host == short {
@@ -177,7 +191,7 @@ pub(crate) fn remove_short_path(folder: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    use std::os::unix::fs::MetadataExt as _;
 
     use cnlab_model::id::{ServerId, Ulid};
     use node_core::{Holder, WorkloadId};
@@ -244,7 +258,12 @@ mod tests {
     fn a_long_folder_gets_a_short_link_that_is_removed_again() {
         let base = tempfile::tempdir().unwrap();
         let unique = base.path().file_name().unwrap().to_owned();
-        let folder = base.path().join("x".repeat(100)).join(unique).join("3");
+        let folder = base
+            .path()
+            .join("x".repeat(100))
+            .join("workloads")
+            .join(unique)
+            .join("3");
         fs::create_dir_all(&folder).unwrap();
         let plan = plan(&folder);
         prepare(&plan, false).unwrap();
