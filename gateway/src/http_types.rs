@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use cnlab_model::id::ServerId;
+use http::HeaderMap;
 
 use crate::body::{Body, RequestBody};
 
@@ -40,5 +41,13 @@ impl Site {
     #[must_use]
     pub const fn is_api(self) -> bool {
         matches!(self, Self::Grpc | Self::Api)
+    }
+}
+
+/// Removes every header whose name is unwanted. Looking at the names in one pass is cheaper
+/// than asking the map for each name that might be there.
+pub fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&str) -> bool) {
+    while let Some(name) = headers.keys().find(|name| unwanted(name.as_str())).cloned() {
+        headers.remove(name);
     }
 }

@@ -3,14 +3,14 @@
 //! Only methods of the route table are public. Messages are neither read nor collected, and
 //! trailers arrive as they were sent.
 
-use http::{HeaderMap, HeaderName, Request, header};
+use http::{HeaderMap, Request};
 use tonic::{Code, Status};
 use tower::{Service as _, ServiceExt as _};
 
 use crate::{
     body::Body,
     error::GatewayError,
-    http_types::{Call, Response},
+    http_types::{Call, Response, remove_where},
     transcode::table::Table,
     upstream::Upstreams,
 };
@@ -54,16 +54,17 @@ pub async fn answer(table: &Table, upstreams: &Upstreams, call: Call) -> Respons
 /// What belongs to one connection and not to the message. `te: trailers` stays, gRPC asks
 /// for it.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    for name in [
-        header::CONNECTION,
-        header::HOST,
-        header::UPGRADE,
-        header::TRANSFER_ENCODING,
-        header::AUTHORIZATION,
-        header::COOKIE,
-        HeaderName::from_static("keep-alive"),
-        HeaderName::from_static("proxy-connection"),
-    ] {
-        headers.remove(name);
-    }
+    remove_where(headers, |name| {
+        matches!(
+            name,
+            "connection"
+                | "host"
+                | "upgrade"
+                | "transfer-encoding"
+                | "authorization"
+                | "cookie"
+                | "keep-alive"
+                | "proxy-connection"
+        )
+    });
 }

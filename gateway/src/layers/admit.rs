@@ -8,12 +8,12 @@ use std::net::IpAddr;
 
 use cnlab_model::id::ServerId;
 use cnlab_service::caller::RESERVED_PREFIX;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Version, header};
 
 use crate::{
     body::RequestBody,
     error::GatewayError,
-    http_types::{Call, Site},
+    http_types::{Call, Site, remove_where},
 };
 
 /// Which host names belong to whom.
@@ -165,27 +165,21 @@ impl Admission {
         let mut barred = false;
         for (name, value) in &*headers {
             bytes += name.as_str().len() + value.len() + 4;
-            barred |= is_barred(name);
+            barred |= is_barred(name.as_str());
         }
         if bytes > self.head_bytes {
             return Err(GatewayError::HeadTooLarge {
                 limit: self.head_bytes,
             });
         }
-        while barred {
-            match headers.keys().find(|name| is_barred(name)).cloned() {
-                Some(name) => {
-                    headers.remove(name);
-                }
-                None => barred = false,
-            }
+        if barred {
+            remove_where(headers, is_barred);
         }
         Ok(())
     }
 }
 
-fn is_barred(name: &HeaderName) -> bool {
-    let name = name.as_str();
+fn is_barred(name: &str) -> bool {
     name.starts_with(RESERVED_PREFIX) || name.contains('_')
 }
 
@@ -306,6 +300,8 @@ fn is_dots(segment: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderName;
+
     use super::*;
 
     fn admission() -> Admission {

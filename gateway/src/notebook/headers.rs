@@ -2,7 +2,10 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
-use crate::notebook::{cookie, routes::Target};
+use crate::{
+    http_types::remove_where,
+    notebook::{cookie, routes::Target},
+};
 
 /// Names the workload to the node.
 const WORKLOAD: HeaderName = HeaderName::from_static("cnlab-workload-id");
@@ -16,23 +19,26 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 
 /// Meant for one connection, or said by us and nobody else.
-const NOT_PASSED: [HeaderName; 15] = [
-    header::CONNECTION,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    HeaderName::from_static("http2-settings"),
-    header::FORWARDED,
-    HeaderName::from_static("x-forwarded-for"),
-    HeaderName::from_static("x-forwarded-host"),
-    HeaderName::from_static("x-real-ip"),
-    header::EXPECT,
-];
+fn is_not_passed(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "keep-alive"
+            | "proxy-connection"
+            | "http2-settings"
+            | "forwarded"
+            | "x-forwarded-for"
+            | "x-forwarded-host"
+            | "x-real-ip"
+            | "expect"
+    )
+}
 
 /// Whether a request asks for a WebSocket.
 pub(super) fn is_websocket(method: &Method, headers: &HeaderMap) -> bool {
@@ -73,9 +79,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    for name in &NOT_PASSED {
-        headers.remove(name);
-    }
+    remove_where(headers, is_not_passed);
 }
 
 /// Makes a browser's head one for the node.
@@ -105,16 +109,9 @@ pub(super) fn address(headers: &mut HeaderMap, target: &Target) {
 pub(super) fn to_browser(headers: &mut HeaderMap, status: StatusCode) {
     remove_hop_by_hop(headers);
     cookie::strip_response(headers);
-    if headers.keys().any(is_ours) {
-        let ours: Vec<_> = headers
-            .keys()
-            .filter(|name| is_ours(name))
-            .cloned()
-            .collect();
-        for name in ours {
-            headers.remove(name);
-        }
-    }
+    remove_where(headers, |name| {
+        name.starts_with(cnlab_service::caller::RESERVED_PREFIX)
+    });
     if status == StatusCode::SWITCHING_PROTOCOLS {
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, WEBSOCKET);
@@ -138,11 +135,6 @@ pub(super) fn to_browser(headers: &mut HeaderMap, status: StatusCode) {
             HeaderValue::from_static("frame-ancestors 'self'"),
         );
     }
-}
-
-fn is_ours(name: &HeaderName) -> bool {
-    name.as_str()
-        .starts_with(cnlab_service::caller::RESERVED_PREFIX)
 }
 
 #[cfg(test)]
