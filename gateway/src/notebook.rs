@@ -26,7 +26,7 @@ use http::{
 use http_body::Body as _;
 
 use crate::{
-    body::{Body, RequestBody},
+    body::{Body, RequestBody, RequestBodyError},
     error::GatewayError,
     http_types::{Call, Response},
     notebook::{
@@ -232,6 +232,10 @@ impl Notebooks {
                         .await
                         .map_err(|_| away(asks, "This server's node does not answer."))?;
                 }
+                Err(SendError::Broken(error)) if error.is_user() => {
+                    // The browser's own body ended early: that says nothing of the node.
+                    return Err(body_fault(&error).into_problem());
+                }
                 Err(error) => {
                     tracing::debug!(%server, %error, "a notebook request failed");
                     self.routes.forget(server);
@@ -286,6 +290,22 @@ impl Notebooks {
         headers::to_browser(&mut parts.headers, parts.status);
         Response::from_parts(parts, Body::empty())
     }
+}
+
+/// What was wrong with the browser's body.
+fn body_fault(error: &(dyn std::error::Error + 'static)) -> GatewayError {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        match error.downcast_ref() {
+            Some(RequestBodyError::Stalled) => return GatewayError::BodyStalled,
+            Some(RequestBodyError::TooLarge { limit }) => {
+                return GatewayError::BodyTooLarge { limit: *limit };
+            }
+            Some(RequestBodyError::Broken(_)) => return GatewayError::BodyBroken,
+            None => next = error.source(),
+        }
+    }
+    GatewayError::BodyBroken
 }
 
 fn to_browser(answer: HttpResponse<PooledBody>) -> Response {

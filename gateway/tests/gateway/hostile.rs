@@ -206,6 +206,13 @@ async fn slow_clients_are_let_go() {
     );
     let answer = world.raw(stalled.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    world.session("alice", ALICE, server(7));
+    let stalled = format!(
+        "POST /upload HTTP/1.1\r\nhost: {}\r\ncookie: __Host-cnlab=alice\r\ncontent-length: 10\r\n\r\n{{",
+        world.host(server(7))
+    );
+    let answer = world.raw(stalled.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     world.stop().await;
 }
 

@@ -7,6 +7,7 @@
 )]
 
 mod api;
+mod floods;
 mod front;
 mod grpc;
 mod hostile;
