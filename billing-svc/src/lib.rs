@@ -28,9 +28,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use cnlab_proto::billing::v1::{
-    account_service_server::AccountServiceServer,
-    credential_service_server::CredentialServiceServer, meter_service_server::MeterServiceServer,
-    usage_service_server::UsageServiceServer,
+    account_service_server::{self, AccountServiceServer},
+    credential_service_server::{self, CredentialServiceServer},
+    meter_service_server::{self, MeterServiceServer},
+    usage_service_server::{self, UsageServiceServer},
 };
 use cnlab_service::{Runtime, Service, StartError, Wake, Worker};
 use tonic::service::Routes;
@@ -50,6 +51,12 @@ pub struct Billing {
 impl Service for Billing {
     const NAME: &'static str = "billing-svc";
     const DEFAULT_PORT: u16 = PORT;
+    const SERVES: &'static [&'static str] = &[
+        account_service_server::SERVICE_NAME,
+        credential_service_server::SERVICE_NAME,
+        usage_service_server::SERVICE_NAME,
+        meter_service_server::SERVICE_NAME,
+    ];
     type Config = Config;
 
     async fn build(config: Config, runtime: Runtime) -> Result<Arc<Self>, StartError> {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use cnlab_db::Db;
-use cnlab_proto::cloud::v1::cloud_service_server::{CloudService, CloudServiceServer};
+use cnlab_proto::cloud::v1::cloud_service_server::{self, CloudService, CloudServiceServer};
 use cnlab_service::{Runtime, Service, StartError};
 use tonic::service::Routes;
 
@@ -33,6 +33,7 @@ pub struct Cloud {
 impl Service for Cloud {
     const NAME: &'static str = "cloud-svc";
     const DEFAULT_PORT: u16 = PORT;
+    const SERVES: &'static [&'static str] = &[cloud_service_server::SERVICE_NAME];
     type Config = Config;
 
     async fn build(config: Config, _: Runtime) -> Result<Arc<Self>, StartError> {

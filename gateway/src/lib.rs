@@ -36,6 +36,7 @@ pub mod upstream;
 use std::{io, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use cnlab_proto::{billing::v1 as billing, scheduler::v1 as scheduler};
 use cnlab_service::{GrpcStack, Runtime, Service, StartError, Wake, Worker};
 use http::HeaderValue;
 use tokio::net::TcpListener;
@@ -84,6 +85,13 @@ pub struct Gateway {
 impl Service for Gateway {
     const NAME: &'static str = "gateway";
     const DEFAULT_PORT: u16 = config::DEFAULT_PORT;
+    /// Those that it passes on.
+    const SERVES: &'static [&'static str] = &[
+        billing::account_service_server::SERVICE_NAME,
+        billing::usage_service_server::SERVICE_NAME,
+        scheduler::catalog_service_server::SERVICE_NAME,
+        scheduler::server_service_server::SERVICE_NAME,
+    ];
     type Config = Config;
 
     async fn build(config: Config, runtime: Runtime) -> Result<Arc<Self>, StartError> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use cnlab_db::Db;
 use cnlab_proto::migration::v1::migration_service_server::{
-    MigrationService, MigrationServiceServer,
+    self, MigrationService, MigrationServiceServer,
 };
 use cnlab_service::{Runtime, Service, StartError};
 use tonic::service::Routes;
@@ -35,6 +35,7 @@ pub struct Migration {
 impl Service for Migration {
     const NAME: &'static str = "migration-svc";
     const DEFAULT_PORT: u16 = PORT;
+    const SERVES: &'static [&'static str] = &[migration_service_server::SERVICE_NAME];
     type Config = Config;
 
     async fn build(config: Config, _: Runtime) -> Result<Arc<Self>, StartError> {

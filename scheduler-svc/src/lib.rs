@@ -34,8 +34,9 @@ use async_trait::async_trait;
 use cnlab_db::Db;
 use cnlab_lease::{EmbeddedStore, LeaseStore, RedisOptions, RedisStore};
 use cnlab_proto::scheduler::v1::{
-    catalog_service_server::CatalogServiceServer, roster_service_server::RosterServiceServer,
-    server_service_server::ServerServiceServer,
+    catalog_service_server::{self, CatalogServiceServer},
+    roster_service_server::{self, RosterServiceServer},
+    server_service_server::{self, ServerServiceServer},
 };
 use cnlab_service::{
     GrpcStack, Runtime, Service, StartError, Wake, Worker,
@@ -64,6 +65,11 @@ pub struct Scheduler {
 impl Service for Scheduler {
     const NAME: &'static str = "scheduler-svc";
     const DEFAULT_PORT: u16 = config::PORT;
+    const SERVES: &'static [&'static str] = &[
+        server_service_server::SERVICE_NAME,
+        catalog_service_server::SERVICE_NAME,
+        roster_service_server::SERVICE_NAME,
+    ];
     type Config = Config;
 
     async fn build(config: Config, runtime: Runtime) -> Result<Arc<Self>, StartError> {

@@ -13,7 +13,7 @@ use tracing::{Instrument as _, Span, field::Empty, instrument::Instrumented};
 
 use crate::{
     http_types::Call,
-    layers::{Answer, Inner},
+    layers::{Answer, Inner, auth::OPEN_PREFIX},
 };
 
 /// Opens spans.
@@ -58,7 +58,9 @@ impl<S: Inner> tower::Service<Call> for Trace<S> {
     }
 
     fn call(&mut self, mut call: Call) -> Self::Future {
-        if !call.site.is_api() {
+        // Health and reflection are asked all the time and are no part of anything.
+        let is_open = call.request.uri().path().starts_with(OPEN_PREFIX);
+        if !call.site.is_api() || is_open {
             return Either::Left(self.inner.call(call));
         }
         let span = tracing::info_span!(

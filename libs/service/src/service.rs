@@ -23,6 +23,8 @@ pub trait Service: Sized + Send + Sync + 'static {
     const NAME: &'static str;
     /// The port of its default configuration.
     const DEFAULT_PORT: u16;
+    /// The gRPC services that [`Service::grpc`] answers, by full name: what reflection tells.
+    const SERVES: &'static [&'static str] = &[];
     /// Its configuration.
     type Config: ServiceConfig;
 
@@ -208,8 +210,19 @@ pub async fn start<S: Service>(
     health
         .set_service_status(S::NAME, tonic_health::ServingStatus::Serving)
         .await;
-    let reflection = tonic_reflection::server::Builder::configure()
+    // Every descriptor is known to it, for the types; told are only the methods that are here.
+    let reflection = S::SERVES
+        .iter()
+        .chain(&[
+            tonic_health::pb::health_server::SERVICE_NAME,
+            tonic_reflection::pb::v1::server_reflection_server::SERVICE_NAME,
+        ])
+        .fold(
+            tonic_reflection::server::Builder::configure(),
+            |reflection, name| reflection.with_service_name(*name),
+        )
         .register_encoded_file_descriptor_set(cnlab_proto::DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .map_err(|error| StartError::new("the descriptor set makes no sense").caused_by(error))?;
     let routes = service
