@@ -322,7 +322,7 @@ impl Environments {
             };
         let built = self.conclude(place, &path, built, log).await;
         let outcome = match &built {
-            Ok(_) => "BUILT",
+            Ok(_) => "built",
             Err(failure) => failure.reason.as_str(),
         };
         self.0
