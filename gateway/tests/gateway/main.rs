@@ -14,5 +14,6 @@ mod hostile;
 mod node;
 mod notebook;
 mod peers;
+mod sign_in;
 mod websocket;
 mod world;
