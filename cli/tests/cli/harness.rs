@@ -5,14 +5,29 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
+    sync::OnceLock,
 };
 
 use cnlab_testkit::ScratchDir;
 
 use crate::peer::{Peer, TOKEN};
 
-/// The program under test.
-pub(crate) const CNLAB: &str = env!("CARGO_BIN_EXE_cnlab");
+/// The program under test, under a name of our own: another build in the same target folder
+/// replaces the file that cargo made, and must not do so in the middle of a run.
+pub(crate) fn program() -> &'static Path {
+    static OWN: OnceLock<(ScratchDir, PathBuf)> = OnceLock::new();
+    let (_, path) = OWN.get_or_init(|| {
+        let folder = ScratchDir::new("cli-program").unwrap();
+        let own = folder.path().join("cnlab");
+        let made = env!("CARGO_BIN_EXE_cnlab");
+        // A second name where both lie on one file system, else a copy.
+        if std::fs::hard_link(made, &own).is_err() {
+            std::fs::copy(made, &own).unwrap();
+        }
+        (folder, own)
+    });
+    path
+}
 
 /// A home of its own and a peer to speak to.
 pub(crate) struct World {
@@ -50,7 +65,7 @@ impl World {
         for name in ["cnlab", "autolab"] {
             let link = bin.join(name);
             if !link.exists() {
-                std::os::unix::fs::symlink(CNLAB, link).unwrap();
+                std::os::unix::fs::symlink(program(), link).unwrap();
             }
         }
         bin
@@ -87,13 +102,13 @@ impl World {
     }
 
     pub(crate) fn cnlab(&self, args: &[&str]) -> Ran {
-        Ran::of(self.bounded(CNLAB).args(args).output().unwrap())
+        Ran::of(self.bounded(program()).args(args).output().unwrap())
     }
 
     /// With something on stdin.
     pub(crate) fn cnlab_fed(&self, args: &[&str], stdin: &str) -> Ran {
         let mut child = self
-            .bounded(CNLAB)
+            .bounded(program())
             .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

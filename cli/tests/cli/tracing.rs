@@ -2,7 +2,7 @@
 
 use cnlab_testkit::OtlpReceiver;
 
-use crate::harness::{CNLAB, Ran, World};
+use crate::harness::{Ran, World, program};
 
 #[tokio::test]
 async fn the_root_span_is_exported_and_its_context_sent() {
@@ -12,7 +12,7 @@ async fn the_root_span_is_exported_and_its_context_sent() {
         world.peer.state().calls.clear();
         receiver.clear();
         let output = world
-            .command(CNLAB)
+            .command(program())
             .env(variable, receiver.endpoint())
             .args(["server", "list"])
             .output()
@@ -42,7 +42,7 @@ fn a_collector_that_is_away_fails_no_command() {
     let world = World::new();
     let port = cnlab_testkit::free_port().unwrap();
     let output = world
-        .command(CNLAB)
+        .command(program())
         .env("CNLAB_OTLP_ENDPOINT", format!("http://127.0.0.1:{port}"))
         .args(["whoami", "-o", "name"])
         .output()

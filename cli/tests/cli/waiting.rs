@@ -7,7 +7,7 @@ use std::{
 
 use cnlab_testkit::{ChildGuard, GENEROUS, Signal};
 
-use crate::harness::{CNLAB, World};
+use crate::harness::{World, program};
 
 /// Starts a command, waits for a line on its stderr, and sends Ctrl-C; answers with the exit
 /// code, stdout and the rest of stderr.
@@ -16,7 +16,7 @@ async fn interrupted_after(
     args: &[&str],
     line_with: &str,
 ) -> (Option<i32>, String, String) {
-    let mut command = world.command(CNLAB);
+    let mut command = world.command(program());
     command
         .args(args)
         .stdout(Stdio::piped())
@@ -77,7 +77,7 @@ async fn ctrl_c_ends_followed_logs_without_a_word() {
     let world = World::new();
     world.put("one");
     world.peer.state().logs = vec!["first line\n".to_owned()];
-    let mut command = world.command(CNLAB);
+    let mut command = world.command(program());
     command
         .args(["server", "logs", "-f", "one"])
         .stdout(Stdio::piped())
