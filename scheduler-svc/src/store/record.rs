@@ -445,3 +445,6 @@ impl From<&Gpu> for entity::gpu::Model {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

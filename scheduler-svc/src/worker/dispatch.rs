@@ -305,10 +305,16 @@ fn slice(grant: &Grant) -> Slice {
 }
 
 fn no_answer(node: &Node, error: &CallError) -> String {
-    format!(
-        "{} does not answer, trying again ({})",
-        node.name, error.error.message
-    )
+    let (name, message) = (&node.name, &error.error.message);
+    // A status without a reason of ours is one of the connection.
+    if matches!(
+        error.error.reason.as_str(),
+        "UNAVAILABLE" | "DEADLINE" | "INTERNAL"
+    ) {
+        format!("{name} does not answer, trying again ({message})")
+    } else {
+        format!("{name} cannot do it now, trying again ({message})")
+    }
 }
 
 async fn stop(app: &App, server: ServerId, grant: GrantId) -> Result<(), Stays> {

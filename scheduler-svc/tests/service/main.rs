@@ -17,6 +17,7 @@ mod queue;
 mod roster;
 mod tenants;
 mod trace;
+mod walk;
 mod world;
 
 /// Runs each test on both databases.

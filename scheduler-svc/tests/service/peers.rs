@@ -151,10 +151,21 @@ impl PeerNode {
         self.state().workloads.clear();
     }
 
-    /// Moves a workload on and returns the report of that.
+    /// Moves a workload that it runs on, and returns the report of that.
     pub(crate) fn moved(&self, server: &str, state: WorkloadState, detail: &str) -> pb::Workload {
+        self.try_moved(server, state, detail)
+            .expect("the node runs it")
+    }
+
+    /// The same for a workload that it may have ended meanwhile.
+    pub(crate) fn try_moved(
+        &self,
+        server: &str,
+        state: WorkloadState,
+        detail: &str,
+    ) -> Option<pb::Workload> {
         let mut node = self.state();
-        let workload = node.workloads.get_mut(server).expect("the node runs it");
+        let workload = node.workloads.get_mut(server)?;
         workload.set_state(state);
         workload.sequence += 1;
         workload.detail = detail.to_owned();
@@ -163,7 +174,7 @@ impl PeerNode {
             workload.installed = vec!["jupyterlab==4.6.6".to_owned()];
             workload.python_version = "3.11.7".to_owned();
         }
-        workload.clone()
+        Some(workload.clone())
     }
 
     pub(crate) fn workloads(&self) -> Vec<pb::Workload> {
