@@ -39,9 +39,13 @@ pub(crate) async fn measure(extent: Extent) -> Result<Vec<Row>> {
     let mut token = MetadataMap::new();
     token.insert("authorization", format!("Bearer {}", peers::TOKEN).parse()?);
 
-    let (warm_up, counted) = extent.pick((500, 5_000), (50, 300));
+    let (warm_up, counted): (u32, u32) = extent.pick((500, 5_000), (50, 300));
     let (mut without, mut with) = (Vec::new(), Vec::new());
+    let mut used = 0;
     for call in 0..warm_up + counted {
+        if call == warm_up {
+            used = machine::cpu_nanos(gateway.pid())?;
+        }
         let began = Instant::now();
         let answer = direct.who_am_i(request(&named)).await;
         let took = began.elapsed();
@@ -66,6 +70,8 @@ pub(crate) async fn measure(extent: Extent) -> Result<Vec<Row>> {
             with.push(micros(took_through));
         }
     }
+    let used = machine::cpu_nanos(gateway.pid())?.saturating_sub(used);
+    let used_each = micros(Duration::from_nanos(used)) / f64::from(counted);
     drop(gateway);
     peers.stop().await;
     runtime.tasks.stop(DEADLINE).await;
@@ -80,6 +86,7 @@ pub(crate) async fn measure(extent: Extent) -> Result<Vec<Row>> {
         row("direct, p99", p99(&without)?),
         row("through the gateway, p50", p50(&with)?),
         row("through the gateway, p99", p99(&with)?),
+        row("gateway, processor time each", used_each),
         Row::new(
             "(d) gRPC unary: added p50",
             p50(&with)? - p50(&without)?,
