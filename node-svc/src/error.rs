@@ -6,7 +6,7 @@ use cnlab_model::{ErrorKind, Fault, id::VolumeId};
 use node_core::{Refused, WorkloadId};
 use thiserror::Error;
 
-use crate::{disk, failure::Failure};
+use crate::disk;
 
 /// An error of a request.
 #[derive(Debug, Error)]
@@ -42,15 +42,6 @@ pub enum NodeError {
         #[source]
         source: io::Error,
     },
-    /// A workload's processes survive their end.
-    #[error("the processes of {workload} do not end")]
-    NotGone {
-        /// Whose.
-        workload: WorkloadId,
-    },
-    /// Part of the node could not be prepared.
-    #[error("{}", .0.message)]
-    Failed(Failure),
     /// Work off the async threads panicked.
     #[error("a task of the node ended early")]
     Task(#[from] tokio::task::JoinError),
@@ -67,7 +58,6 @@ impl Fault for NodeError {
             Self::Refused(Refused::MemoryTooLarge { .. }) => ErrorKind::Exhausted,
             Self::VolumeInUse { .. } => ErrorKind::Precondition,
             Self::Storage { source, .. } if disk::is_full(source) => ErrorKind::Exhausted,
-            Self::NotGone { .. } | Self::Failed(_) => ErrorKind::Unavailable,
             Self::Storage { .. } | Self::Task(_) => ErrorKind::Internal,
         }
     }
@@ -83,8 +73,6 @@ impl Fault for NodeError {
             Self::NoWorkload(_) => "WORKLOAD_NOT_FOUND",
             Self::VolumeInUse { .. } => "VOLUME_IN_USE",
             Self::Storage { source, .. } if disk::is_full(source) => "DISK_FULL",
-            Self::NotGone { .. } => "SANDBOX_NOT_GONE",
-            Self::Failed(_) => "NODE_NOT_READY",
             Self::Storage { .. } | Self::Task(_) => "INTERNAL",
         }
     }
@@ -95,13 +83,10 @@ impl Fault for NodeError {
                 Some("free space in the data folder of the node".to_owned())
             }
             Self::VolumeInUse { .. } => Some("stop the workload first".to_owned()),
-            Self::Failed(failure) if !failure.try_this.is_empty() => Some(failure.try_this.clone()),
             Self::Refused(_)
             | Self::FenceTooLow { .. }
             | Self::NoWorkload(_)
             | Self::Storage { .. }
-            | Self::NotGone { .. }
-            | Self::Failed(_)
             | Self::Task(_) => None,
         }
     }

@@ -225,11 +225,51 @@ async fn a_python_without_venv_takes_another_way_or_names_the_package() {
     }
 }
 
+/// Real alternatives: Python's own pip, and the module virtualenv.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_python_has_instead_is_used() {
+    let root = tempfile::tempdir().unwrap();
+    let environments = open(&root.path().join("tools"), EnvironmentConfig::default());
+    let tools = Recipe {
+        image: "tests:tools".to_owned(),
+        packages: vec!["virtualenv".to_owned()],
+    };
+    let (done, _) = build(&environments, &tools).await;
+    let tools = done.as_ref().as_ref().unwrap().path.clone();
+    let site = fs::read_dir(tools.join("lib"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    for hidden in ["ensurepip=None", "venv=None, ensurepip=None"] {
+        fs::write(
+            site.path().join("site-packages/hidden.pth"),
+            format!("import sys; sys.modules.update({hidden})\n"),
+        )
+        .unwrap();
+        let envs = root.path().join(hidden);
+        let python = tools.join("bin/python").to_str().unwrap().to_owned();
+        let environments = open(
+            &envs,
+            EnvironmentConfig {
+                python,
+                ..EnvironmentConfig::default()
+            },
+        );
+        let (done, _) = build(&environments, &small()).await;
+        let environment = done.as_ref().as_ref().unwrap();
+        assert!(
+            environment.installed.contains(&"six==1.17.0".to_owned()),
+            "{hidden}"
+        );
+    }
+}
+
 /// A small file system of its own.
-struct SmallDisk(tempfile::TempDir);
+pub(crate) struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    fn new(size: &str) -> Self {
+    pub(crate) fn new(size: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         mount(
             Some("tmpfs"),
@@ -243,6 +283,12 @@ impl SmallDisk {
     }
 }
 
+impl SmallDisk {
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         umount(self.0.path()).unwrap();
@@ -252,11 +298,11 @@ impl Drop for SmallDisk {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_is_said_and_left_as_it_was() {
     let disk = SmallDisk::new("6m");
-    let environments = open(disk.0.path(), EnvironmentConfig::default());
+    let environments = open(disk.path(), EnvironmentConfig::default());
     let failure = failure(&environments).await;
     assert_eq!(failure.reason, "DISK_FULL", "{failure:?}");
     assert!(failure.try_this.contains("free space"));
-    assert!(builds(disk.0.path()).is_empty());
+    assert!(builds(disk.path()).is_empty());
 }
 
 /// Processes whose command line names a folder.

@@ -7,6 +7,7 @@ use node_svc::{
     config::{GpuSource, IsolationChoice},
 };
 
+use crate::environments::SmallDisk;
 use crate::support::{InProcess, Leftovers, Notebook, Scheduler, config, launch_request, until};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,4 +168,47 @@ async fn without_namespaces_a_server_runs_and_says_what_is_missing() {
 fn open_to_all(folder: &std::path::Path) {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launch_on_a_full_disk_is_refused_and_succeeds_once_there_is_space() {
+    let disk = SmallDisk::new("1m");
+    let scheduler = Scheduler::start().await;
+    let node = InProcess::start(config(disk.path(), &scheduler.endpoint)).await;
+    let gpu = cnlab_testkit::wait_for(cnlab_testkit::GENEROUS, "registration", async || {
+        scheduler
+            .registrations()
+            .first()
+            .map(|node| node.gpus[0].clone())
+    })
+    .await
+    .unwrap();
+    let filler = disk.path().join("filler");
+    let written = std::fs::write(&filler, vec![0; 2 << 20]).unwrap_err();
+    assert_eq!(written.kind(), std::io::ErrorKind::StorageFull);
+
+    let request = launch_request(&gpu, 1);
+    let _leftovers = Leftovers(vec![request.workload_id.clone()]);
+    let mut client = node.client.clone();
+    let refused = client.launch_workload(request.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
+    let refused = PublicError::from_status(&refused);
+    assert_eq!(refused.reason, "DISK_FULL");
+    assert!(refused.try_this.unwrap().contains("free space"));
+    let list = client
+        .list_workloads(pb::ListWorkloadsRequest {})
+        .await
+        .unwrap();
+    assert!(list.into_inner().workloads.is_empty());
+
+    std::fs::remove_file(&filler).unwrap();
+    client.launch_workload(request.clone()).await.unwrap();
+    let stop = pb::StopWorkloadRequest {
+        workload_id: request.workload_id.clone(),
+        fence: 1,
+    };
+    let stopped = client.stop_workload(stop).await.unwrap().into_inner();
+    assert_eq!(stopped.state(), WorkloadState::Stopped);
+    node.running.stop().await;
+    drop(node.client);
 }
