@@ -42,8 +42,8 @@ impl Default for Config {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NotebookConfig {
-    /// A server's own origin is `srv-….<domain>`. Deployed, it is a registrable domain that
-    /// serves nothing else.
+    /// A server's own origin is `srv-….nb.<domain>`, or `srv-….localhost` on one machine.
+    /// Deployed, it is a registrable domain that serves nothing else.
     pub domain: String,
     /// What browsers speak, possibly to something in front of the gateway.
     pub scheme: Scheme,

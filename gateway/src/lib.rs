@@ -1,7 +1,7 @@
 //! The front door of CNLab: HTTP API, command line gRPC and notebook proxy on one port.
 //!
 //! ```text
-//!             Host: srv-….<domain> ─────────────▶ notebook   ─▶ node-svc (HTTP/1.1, WebSocket)
+//!             Host: srv-….nb.<domain> ──────────▶ notebook   ─▶ node-svc (HTTP/1.1, WebSocket)
 //! listener ─▶ admit ─▶ stack ─┬─ application/grpc ─▶ passthrough ─▶ scheduler-svc, billing-svc
 //!  (limits)                   ├─ /v1/…            ─▶ transcode   ─▶ scheduler-svc, billing-svc
 //!                             └─ /, /srv_…        ─▶ front

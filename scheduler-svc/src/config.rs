@@ -204,29 +204,33 @@ fn is_host(text: &str) -> bool {
 }
 
 impl NotebookConfig {
-    /// The origin of a host below the domain, without a port where the scheme implies it.
-    fn origin(&self, label: &str) -> String {
+    /// The origin of a host, without a port where the scheme implies it.
+    fn origin(&self, host: &str) -> String {
         let (scheme, usual) = match self.scheme {
             Scheme::Http => ("http", 80),
             Scheme::Https => ("https", 443),
         };
-        let domain = &self.domain;
         if self.port == usual {
-            format!("{scheme}://{label}.{domain}")
+            format!("{scheme}://{host}")
         } else {
-            format!("{scheme}://{label}.{domain}:{}", self.port)
+            format!("{scheme}://{host}:{}", self.port)
         }
     }
 
     /// The address to print; it redirects to the server's own origin.
     pub(crate) fn url(&self, server: cnlab_model::id::ServerId) -> String {
-        format!("{}/{server}", self.origin("nb"))
+        format!("{}/{server}", self.origin(&format!("nb.{}", self.domain)))
     }
 
     /// The link that signs one browser in. The code stands behind `#`, which browsers never
     /// send to a server, so no log on the way can hold it.
     pub(crate) fn open_link(&self, server: cnlab_model::id::ServerId, code: &str) -> String {
-        format!("{}/_cnlab/open#{code}", self.origin(&server.host_label()))
+        let host = format!(
+            "{}.{}",
+            server.host_label(),
+            cnlab_model::id::origins_domain(&self.domain)
+        );
+        format!("{}/_cnlab/open#{code}", self.origin(&host))
     }
 }
 
@@ -254,6 +258,10 @@ mod tests {
         assert_eq!(
             notebook.url(server),
             "https://nb.example.org/srv_00000000000000000000000007"
+        );
+        assert_eq!(
+            notebook.open_link(server, "abc"),
+            "https://srv-00000000000000000000000007.nb.example.org/_cnlab/open#abc"
         );
     }
 

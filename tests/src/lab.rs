@@ -10,20 +10,21 @@ use crate::browser::Page;
 const PATIENCE: Duration = Duration::from_secs(120);
 const ATTEMPTS: u32 = 6;
 
-/// Waits until the launcher stands there.
+/// Waits until the page is usable: the launcher of a first visit, or what was open before.
 ///
 /// # Errors
-/// When it does not.
+/// When it is not.
 pub async fn wait_until_open(page: &Page) -> Result<()> {
     page.wait_for(
-        "the launcher of JupyterLab",
-        "document.querySelector('.jp-LauncherCard')",
+        "JupyterLab",
+        "document.querySelector('.jp-LauncherCard, .jp-NotebookPanel, .jp-Terminal')",
         PATIENCE,
     )
     .await
 }
 
-/// Opens a new notebook from the launcher and waits for its kernel.
+/// Opens a new notebook from the launcher and waits for its kernel. The status bar tells:
+/// the notebook's own indicator shows "idle" even before it has a kernel.
 ///
 /// # Errors
 /// When the kernel does not become idle.
@@ -32,7 +33,8 @@ pub async fn new_notebook(page: &Page) -> Result<()> {
         .await?;
     page.wait_for(
         "a notebook with an idle kernel",
-        "document.querySelector('.jp-NotebookPanel .jp-Notebook-ExecutionIndicator[data-status=\"idle\"]')",
+        "document.querySelector('.jp-NotebookPanel') \
+         && document.querySelector('#jp-main-statusbar')?.innerText.includes('| Idle')",
         PATIENCE,
     )
     .await
@@ -44,16 +46,31 @@ pub async fn new_notebook(page: &Page) -> Result<()> {
 /// # Errors
 /// When it is not seen.
 pub async fn run_cell(page: &Page, code: &str, output: &str) -> Result<()> {
-    page.click(".jp-Notebook .jp-Cell:last-child .cm-content")
+    let cell = ".jp-Notebook .jp-Cell:last-child .cm-content";
+    let typed = format!(
+        "document.querySelector('{cell}')?.innerText.trim() === {}",
+        serde_json::to_string(code)?
+    );
+    // A click that lands while the page still moves its parts goes elsewhere: click again.
+    for _ in 0..ATTEMPTS {
+        page.click(cell).await?;
+        let focused = format!("document.activeElement === document.querySelector('{cell}')");
+        if page
+            .wait_for("the cell's focus", &focused, Duration::from_secs(5))
+            .await
+            .is_ok()
+        {
+            page.type_text(code).await?;
+            break;
+        }
+    }
+    page.wait_for("the code in the cell", &typed, PATIENCE)
         .await?;
-    page.type_text(code).await?;
     page.press_enter(true).await?;
     let output = serde_json::to_string(output)?;
     page.wait_for(
         &format!("output {output} of {code}"),
-        &format!(
-            "[...document.querySelectorAll('.jp-OutputArea-output')].some(e => e.innerText.trim() === {output})"
-        ),
+        &format!("[...document.querySelectorAll('.jp-OutputArea-output')].some(e => e.innerText.trim() === {output})"),
         PATIENCE,
     )
     .await

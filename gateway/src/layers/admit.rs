@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use cnlab_model::id::ServerId;
+use cnlab_model::id::{ServerId, origins_domain};
 use cnlab_service::caller::RESERVED_PREFIX;
 use http::{HeaderMap, HeaderValue, Method, Request, Version, header};
 
@@ -24,11 +24,11 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Server origins are `srv-….<domain>`.
+    /// Server origins are `srv-….nb.<domain>`, on one machine `srv-….localhost`.
     #[must_use]
     pub fn new(domain: &str) -> Self {
         Self {
-            suffix: format!(".{}", domain.to_ascii_lowercase()),
+            suffix: format!(".{}", origins_domain(&domain.to_ascii_lowercase())),
         }
     }
 

@@ -123,6 +123,18 @@ ids! {
     LedgerId "led_";
 }
 
+/// The domain below which every server has a web origin of its own: `nb.<domain>`, so that
+/// one wildcard certificate covers them; on one machine `localhost` itself, since browsers
+/// resolve only its direct names by themselves on every system.
+#[must_use]
+pub fn origins_domain(domain: &str) -> String {
+    if domain.eq_ignore_ascii_case("localhost") {
+        domain.to_owned()
+    } else {
+        format!("nb.{domain}")
+    }
+}
+
 impl ServerId {
     /// The host label of the server's own web origin: `srv-` and the ULID in lower case,
     /// since host names do not keep case.
@@ -168,6 +180,12 @@ mod tests {
         ] {
             assert!(wrong.parse::<ServerId>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn origins_live_below_nb_but_for_one_machine() {
+        assert_eq!(origins_domain("localhost"), "localhost");
+        assert_eq!(origins_domain("example.org"), "nb.example.org");
     }
 
     proptest! {

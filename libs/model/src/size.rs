@@ -75,8 +75,8 @@ impl FromStr for ByteSize {
 }
 
 impl fmt::Display for ByteSize {
-    /// The largest unit that keeps the number whole, decimal before binary; otherwise one
-    /// decimal of the largest decimal unit.
+    /// The largest unit that keeps the number whole and short, decimal before binary;
+    /// otherwise one decimal of the largest decimal unit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const EXACT: &[(&str, u64)] = &[
             ("TB", 1_000_000_000_000),
@@ -88,10 +88,14 @@ impl fmt::Display for ByteSize {
             ("kB", 1_000),
             ("KiB", 1 << 10),
         ];
+        const LONGEST_EXACT: u64 = 10_000;
         if self.0 == 0 {
             return f.write_str("0 B");
         }
-        if let Some((unit, factor)) = EXACT.iter().find(|(_, factor)| self.0.is_multiple_of(*factor)) {
+        if let Some((unit, factor)) = EXACT
+            .iter()
+            .find(|(_, factor)| self.0.is_multiple_of(*factor) && self.0 / factor < LONGEST_EXACT)
+        {
             return write!(f, "{} {unit}", self.0 / factor);
         }
         for (unit, factor) in [
@@ -193,6 +197,7 @@ mod tests {
             (1_536, "1.5 kB"),
             (85_899_345_920, "80 GiB"),
             (20_401_094_657, "20.4 GB"),
+            (264_212_084 << 10, "270.6 GB"),
             (0, "0 B"),
         ] {
             assert_eq!(ByteSize(bytes).to_string(), text);
