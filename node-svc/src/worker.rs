@@ -34,8 +34,13 @@ pub(crate) fn roster(node: &Node) -> Result<Roster, StartError> {
 
 /// All loops.
 pub(crate) fn all(node: &Arc<Node>, roster: &Roster) -> Vec<Worker> {
-    let register = Arc::new(register::Register::new(Arc::clone(node), roster.clone()));
-    let renew = Arc::new(renew::Renew::new(Arc::clone(node), roster.clone()));
+    let rhythm = Arc::new(renew::Rhythm::new());
+    let register = Arc::new(register::Register::new(
+        Arc::clone(node),
+        roster.clone(),
+        Arc::clone(&rhythm),
+    ));
+    let renew = Arc::new(renew::Renew::new(Arc::clone(node), roster.clone(), rhythm));
     let report = Arc::new(report::Report::new(Arc::clone(node), roster.clone()));
     let gauges = Arc::new(gauges::Gauges::new(Arc::clone(node)));
     let housekeep = Arc::new(housekeep::Housekeep::new(Arc::clone(node)));

@@ -8,7 +8,7 @@ use std::{
 use cnlab_proto::scheduler::v1 as pb;
 use cnlab_service::{Next, task::Backoff};
 
-use super::Roster;
+use super::{Roster, renew::Rhythm};
 use crate::{app::Node, convert::encode_gpu, machine};
 
 /// Registers at the start, and again when the scheduler asks.
@@ -16,14 +16,16 @@ use crate::{app::Node, convert::encode_gpu, machine};
 pub(super) struct Register {
     node: Arc<Node>,
     roster: Roster,
+    rhythm: Arc<Rhythm>,
     backoff: Mutex<Backoff>,
 }
 
 impl Register {
-    pub(super) fn new(node: Arc<Node>, roster: Roster) -> Self {
+    pub(super) fn new(node: Arc<Node>, roster: Roster, rhythm: Arc<Rhythm>) -> Self {
         Self {
             node,
             roster,
+            rhythm,
             backoff: Mutex::new(Backoff::new(
                 Duration::from_millis(50),
                 Duration::from_secs(5),
@@ -38,8 +40,9 @@ impl Register {
         };
         let request = self.request(endpoint.clone()).await;
         match self.roster.clone().register_node(request).await {
-            Ok(_) => {
+            Ok(answer) => {
                 self.backoff().reset();
+                self.rhythm.heard(answer.get_ref());
                 tracing::info!(node = %self.node.id, %endpoint, "registered with the scheduler");
                 // Everything that runs is told at once, so that the scheduler need not guess.
                 self.node.renew.wake();

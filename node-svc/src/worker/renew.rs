@@ -1,27 +1,69 @@
 //! Renews all grants of this node in one batch, and ends what the scheduler says must end.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use cnlab_proto::scheduler::v1 as pb;
+use cnlab_proto::{convert::decode_duration, scheduler::v1 as pb};
 use cnlab_service::Next;
 use node_core::WorkloadId;
 
 use super::Roster;
 use crate::{app::Node, convert::encode_workload, machine};
 
+/// Until the scheduler has said how often it wants to hear of a node.
 const EVERY: Duration = Duration::from_secs(10);
+/// What it says is obeyed from here on: less would be a storm.
+const AT_LEAST: Duration = Duration::from_millis(100);
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
+
+/// How often to renew, in milliseconds: what the scheduler said when the node registered.
+#[derive(Debug)]
+pub(super) struct Rhythm(AtomicU64);
+
+impl Rhythm {
+    pub(super) fn new() -> Self {
+        let rhythm = Self(AtomicU64::new(0));
+        rhythm.keep(EVERY);
+        rhythm
+    }
+
+    /// Takes over what the scheduler says; where it says nothing, everything stays.
+    pub(super) fn heard(&self, answer: &pb::RegisterNodeResponse) {
+        if let Some(every) = &answer.renew_every {
+            self.keep(decode_duration(every).max(AT_LEAST));
+        }
+    }
+
+    fn keep(&self, every: Duration) {
+        let millis = u64::try_from(every.as_millis()).unwrap_or(u64::MAX);
+        self.0.store(millis, Ordering::Relaxed);
+    }
+
+    fn every(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
 
 /// Renews.
 #[derive(Debug)]
 pub(super) struct Renew {
     node: Arc<Node>,
     roster: Roster,
+    rhythm: Arc<Rhythm>,
 }
 
 impl Renew {
-    pub(super) const fn new(node: Arc<Node>, roster: Roster) -> Self {
-        Self { node, roster }
+    pub(super) const fn new(node: Arc<Node>, roster: Roster, rhythm: Arc<Rhythm>) -> Self {
+        Self {
+            node,
+            roster,
+            rhythm,
+        }
     }
 
     pub(super) async fn tick(&self) -> Next {
@@ -48,7 +90,7 @@ impl Renew {
                 for id in response.end_workload_ids {
                     self.end(&id).await;
                 }
-                Next::After(EVERY)
+                Next::After(self.rhythm.every())
             }
             Err(status) => {
                 // What runs goes on: a server's grant outlives a scheduler that is away.
