@@ -93,6 +93,7 @@ impl Service for NodeSvc {
             config::AtShutdown::End => self.node.end_all().await,
             config::AtShutdown::Keep => {}
         }
+        worker::report_the_rest(&self.node, &self.roster).await;
     }
 }
 

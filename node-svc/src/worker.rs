@@ -19,6 +19,9 @@ use crate::app::Node;
 /// Every call to the scheduler ends after this time.
 const DEADLINE: Duration = Duration::from_secs(5);
 
+/// How long a node that ends goes on trying to tell how its workloads ended.
+const LAST_REPORTS: Duration = Duration::from_secs(5);
+
 /// The scheduler, as a node calls it.
 pub(crate) type Roster = RosterServiceClient<UpstreamChannel>;
 
@@ -66,4 +69,16 @@ pub(crate) fn all(node: &Arc<Node>, roster: &Roster) -> Vec<Worker> {
             async move { worker.tick() }
         }),
     ]
+}
+
+/// Tells the scheduler everything that it has not heard of. Called at an orderly shutdown, when
+/// the loops may end before they come to it; what is not told then waits for the next start.
+pub(crate) async fn report_the_rest(node: &Arc<Node>, roster: &Roster) {
+    let report = report::Report::new(Arc::clone(node), roster.clone());
+    if tokio::time::timeout(LAST_REPORTS, report.all())
+        .await
+        .is_err()
+    {
+        tracing::warn!("the scheduler does not answer; it hears at the next start what ended");
+    }
 }

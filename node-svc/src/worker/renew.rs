@@ -107,7 +107,7 @@ impl Renew {
             return;
         };
         match self.node.newest(workload) {
-            Some(life) if !life.is_over() => {
+            Some(life) if !life.is_over() && !life.stop.is_cancelled() => {
                 tracing::info!(%workload, "ending a workload whose grant is gone");
                 self.node.ask_to_stop(&life).await;
             }

@@ -59,6 +59,17 @@ impl Report {
         }
     }
 
+    /// Reports until there is nothing more to report.
+    pub(super) async fn all(&self) {
+        loop {
+            match self.tick().await {
+                Next::Now => {}
+                Next::After(wait) => tokio::time::sleep(wait).await,
+                Next::WhenWoken => return,
+            }
+        }
+    }
+
     async fn report(&self, life: &Life) -> Result<(), Status> {
         let snapshot = life.snapshot();
         let span = trace::span_with_parent(snapshot.record.traceparent.as_deref(), "node.Report");
