@@ -32,6 +32,12 @@ pub type Io = TokioIo<Strict<TcpStream>>;
 const OUT_OF_HANDLES: Duration = Duration::from_millis(100);
 /// Bytes read ahead, and the largest head of HTTP/1.1 that is looked at to be refused.
 const READ_BUFFER: usize = 64 * 1024;
+/// hyper's own limit of header fields; setting the same one costs it a slower way to hold them.
+const HYPER_HEADER_FIELDS: usize = 100;
+/// What may be under way to us on one HTTP/2 stream.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+/// And on all streams of a connection.
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// A browser whose machine was switched off must not hold its WebSocket for ever.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 const H2_PING: Duration = Duration::from_secs(30);
@@ -138,8 +144,13 @@ fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         // hyper's timer runs between requests too; a head alone is timed by `Strict`.
         .header_read_timeout(limits.keep_alive.max(limits.header_read))
-        .max_headers(limits.header_fields)
+        // Head and body in one buffer and one plain write: for the small answers of a notebook
+        // that is cheaper than gathering them in the kernel.
+        .writev(false)
         .max_buf_size(READ_BUFFER);
+    if limits.header_fields != HYPER_HEADER_FIELDS {
+        server.http1().max_headers(limits.header_fields);
+    }
     server
         .http2()
         .timer(TokioTimer::new())
@@ -147,7 +158,9 @@ fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
         .max_header_list_size(limits.header_bytes)
         .max_pending_accept_reset_streams(20)
         .max_local_error_reset_streams(100)
-        .adaptive_window(true)
+        // Fixed windows: measuring the line would send a ping beside every message.
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(H2_PING)
         .keep_alive_timeout(H2_PONG);
     server

@@ -51,6 +51,16 @@ const NEEDS: &[Need] = &[
         is_there: || on_path("fish"),
     },
     Need {
+        what: "git",
+        package: "git",
+        is_there: || on_path("git"),
+    },
+    Need {
+        what: "readelf",
+        package: "binutils",
+        is_there: || on_path("readelf"),
+    },
+    Need {
         what: "setpriv",
         package: "util-linux",
         is_there: || on_path("setpriv"),

@@ -11,31 +11,35 @@ use crate::{
 pub(crate) fn test() -> Result<()> {
     provision::for_tests()?;
     suites()?;
-    nix(&["parse"])?;
-    nix(&["eval"])?;
-    nix(&["module"])?;
+    nix(Profile::Dev, &["parse"])?;
+    nix(Profile::Dev, &["eval"])?;
+    nix(Profile::Dev, &["module", "gateway"])?;
     // Two services in one shared target folder: the mechanism is the same for all, and the
-    // rest of them is built by `soak`.
-    nix(&["build", "billing-svc", "cnlab"])
+    // rest of them is built, optimised, by `soak`.
+    nix(Profile::Dev, &["build", "gateway", "node-svc"])?;
+    nix(Profile::Dev, &["repro"])
 }
 
-/// The same for longer, and every Nix build.
+/// The same for longer, and every Nix build as it is released.
 pub(crate) fn soak() -> Result<()> {
     test()?;
     for _ in 0..4 {
         suites()?;
     }
-    nix(&[
-        "build",
-        "gateway",
-        "scheduler-svc",
-        "node-svc",
-        "migration-svc",
-        "cloud-svc",
-        "billing-svc",
-        "cnlab",
-    ])?;
-    nix(&["repro"])
+    nix(
+        Profile::Release,
+        &[
+            "build",
+            "gateway",
+            "scheduler-svc",
+            "node-svc",
+            "migration-svc",
+            "cloud-svc",
+            "billing-svc",
+            "cnlab",
+        ],
+    )?;
+    nix(Profile::Release, &["repro"])
 }
 
 fn suites() -> Result<()> {
@@ -44,8 +48,23 @@ fn suites() -> Result<()> {
     run(cargo(&["test", "--workspace", "--locked"]))
 }
 
-fn nix(arguments: &[&str]) -> Result<()> {
+/// How the Nix builds are compiled. What is checked is the packaging, not the optimiser.
+#[derive(Debug, Clone, Copy)]
+enum Profile {
+    Dev,
+    Release,
+}
+
+fn nix(profile: Profile, arguments: &[&str]) -> Result<()> {
     let mut all = vec!["nix/check.sh"];
     all.extend(arguments);
-    run(program("bash", &all))
+    let mut check = program("bash", &all);
+    check.env(
+        "CNLAB_NIX_PROFILE",
+        match profile {
+            Profile::Dev => "dev",
+            Profile::Release => "release",
+        },
+    );
+    run(check)
 }

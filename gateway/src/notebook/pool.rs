@@ -150,6 +150,8 @@ impl Pool {
             .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;
         stream.set_nodelay(true)?;
         let (sender, connection) = http1::Builder::new()
+            // As towards the browser: one buffer, one plain write.
+            .writev(false)
             .max_buf_size(READ_BUFFER)
             .handshake(TokioIo::new(stream))
             .await

@@ -26,6 +26,11 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
 
+/// What may be under way to us on one HTTP/2 stream, in bytes.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+/// And on all streams of a connection.
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+
 /// What one listener allows.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -176,7 +181,9 @@ fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
         .max_local_error_reset_streams(100)
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20))
-        .adaptive_window(true);
+        // Fixed windows: measuring the line would send a ping beside every message.
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
     builder
 }
 

@@ -103,6 +103,7 @@ impl Job<'_> {
         self.compile(&env, log).await?;
         let inventory = self.take_stock(&env, log).await?;
         self.open_to_users()
+            .and_then(|()| self.keep_lab_to_itself())
             .and_then(|()| disk::remove_dir(&scratch))
             .map_err(|error| Failure::disk("finishing the environment", &error))?;
         Ok(Environment {
@@ -304,6 +305,17 @@ impl Job<'_> {
             })
             .collect();
         std::fs::write(&path, opened.join("\n") + "\n")
+    }
+
+    /// Keeps JupyterLab from asking its first visitor about news and from looking for updates
+    /// on the public internet: who may change this environment is the node.
+    fn keep_lab_to_itself(&self) -> std::io::Result<()> {
+        let folder = self.path.join("share/jupyter/lab/settings");
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(
+            folder.join("overrides.json"),
+            r#"{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}"#,
+        )
     }
 
     fn variables(&self, scratch: &Path) -> Vec<(OsString, OsString)> {
