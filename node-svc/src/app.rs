@@ -37,7 +37,7 @@ use crate::{
     disk::{self, Durability},
     environment::Environments,
     error::{NodeError, storage},
-    ports::{Gpus, Runner},
+    ports::{GpuError, Gpus, Runner},
 };
 
 pub(crate) use facts::storage as storage_sentence;
@@ -124,14 +124,8 @@ impl Node {
                 id
             }
         };
-        let gpus =
-            adapters::choose_gpus(&config.gpu, id, &folder.join("gpus.json")).map_err(|error| {
-                StartError::new(error.to_string())
-                    .caused_by(error)
-                    .try_this(
-                        "install the NVIDIA driver, or set gpu.source to \"auto\" or \"simulated\"",
-                    )
-            })?;
+        let gpus = adapters::choose_gpus(&config.gpu, id, &folder.join("gpus.json"))
+            .map_err(|error| no_gpus(&error))?;
         let sizes: Vec<GpuSize> = gpus
             .gpus
             .facts()
@@ -475,6 +469,23 @@ impl Node {
                 return Some(Arc::clone(life));
             }
         }
+    }
+}
+
+/// Why a node without GPUs does not start.
+fn no_gpus(error: &GpuError) -> StartError {
+    let cause = std::error::Error::source(error).map(cnlab_service::status::chain);
+    let start = StartError::new(error.to_string());
+    let start = match cause {
+        Some(cause) => start.caused_by(cause),
+        None => start,
+    };
+    match error {
+        GpuError::Driver(_) | GpuError::None => start.try_this(
+            "install the NVIDIA driver, or set gpu.source to \"auto\" or \"simulated\" \
+             (`--gpu auto` or `--gpu simulated` of `cnlab up`)",
+        ),
+        _ => start.try_this("free space in the data folder, and see that it may be written"),
     }
 }
 

@@ -83,7 +83,8 @@ pub fn to_status(error: &(dyn Fault + 'static)) -> Status {
         metadata.insert("try".to_owned(), try_this);
     }
     if error.kind() == ErrorKind::Internal {
-        tracing::error!(reason = error.reason(), error = %chain(error), "internal error");
+        let trace_id = crate::trace::trace_id().unwrap_or_default();
+        tracing::error!(reason = error.reason(), error = %chain(error), trace_id, "internal error");
         let details = ErrorDetails::with_error_info("INTERNAL", DOMAIN, metadata);
         return Status::with_error_details(Code::Internal, "internal error", details);
     }
@@ -128,8 +129,12 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
+        let said = source.to_string();
+        // Many errors of other crates end with the text of their own source.
+        if !text.ends_with(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
         next = source.source();
     }
     text
