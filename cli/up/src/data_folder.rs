@@ -24,13 +24,17 @@ impl DataFolder {
     /// Makes the folder where it is missing, and locks it.
     pub(crate) fn open(root: &Path) -> Result<Self, StartError> {
         let fail = |step: &str, path: &Path, error: io::Error| {
-            StartError::new(format!("cannot {step} {}", path.display())).caused_by(error).try_this(
-                "choose a folder that you may write with --data-dir, on a disk with free space",
-            )
+            StartError::new(format!("cannot {step} {}", path.display()))
+                .caused_by(error)
+                .try_this(
+                    "choose a folder that you may write with --data-dir, on a disk with free space",
+                )
         };
         create_folder(root, 0o755).map_err(|error| fail("make the data folder", root, error))?;
         // Absolute from here on: environments remember their own path.
-        let root = root.canonicalize().map_err(|error| fail("find the data folder", root, error))?;
+        let root = root
+            .canonicalize()
+            .map_err(|error| fail("find the data folder", root, error))?;
         let lock = lock(&root)?;
         let free = free_bytes(&root).map_err(|error| fail("look at the disk of", &root, error))?;
         if free < LEAST_FREE {
@@ -57,6 +61,48 @@ impl DataFolder {
         self.root.join("db").join(format!("{service}.sqlite"))
     }
 
+    /// Refuses a folder in which the database of a service has become an empty file: SQLite
+    /// would take it for a new one, and every record would be gone without a word.
+    pub(crate) fn check_databases(&self, services: &[&str]) -> Result<(), StartError> {
+        if !self.complete().exists() {
+            // An empty file may be what a first start that was killed has left.
+            return Ok(());
+        }
+        for service in services {
+            let path = self.database(service);
+            if fs::metadata(&path).is_ok_and(|file| file.len() == 0) {
+                return Err(StartError::new(format!(
+                    "the database {} is an empty file",
+                    path.display()
+                ))
+                .caused_by("it had content when this folder was last in use")
+                .try_this(format!(
+                    "restore {} from a backup, or remove it to begin with an empty database",
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that every service has made its database.
+    pub(crate) fn set_complete(&self) -> Result<(), StartError> {
+        let path = self.complete();
+        if path.exists() {
+            return Ok(());
+        }
+        write_private(&path, b"1\n").map_err(|error| {
+            StartError::new(format!("cannot make {}", path.display()))
+                .caused_by(error)
+                .try_this("free some space, or choose another folder with --data-dir")
+        })
+    }
+
+    /// The file whose presence says that a start has succeeded with this folder.
+    fn complete(&self) -> PathBuf {
+        self.root.join("db").join("complete")
+    }
+
     /// Where billing-svc leaves the local administrator's token.
     pub(crate) fn admin_token(&self) -> PathBuf {
         self.root.join("credentials").join("admin.token")
@@ -75,20 +121,33 @@ impl DataFolder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(fail(error)),
         }
-        let key: String = runtime.ids.secret().iter().map(|byte| format!("{byte:02x}")).collect();
+        let key: String = runtime
+            .ids
+            .secret()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         write_private(&path, key.as_bytes()).map_err(fail)?;
         Ok(Secret::new(key))
     }
 }
 
 fn create_folder(path: &Path, mode: u32) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(mode).create(path)
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(path)
 }
 
 /// Writes a file that only its owner reads, wholly or not at all.
 fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let draft = path.with_extension("draft");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&draft)?;
     file.set_permissions(fs::Permissions::from_mode(0o600))?;
     file.write_all(content)?;
     file.sync_all()?;
@@ -104,7 +163,9 @@ fn lock(root: &Path) -> Result<Flock<File>, StartError> {
         .truncate(false)
         .mode(0o600)
         .open(&path)
-        .map_err(|error| StartError::new(format!("cannot open {}", path.display())).caused_by(error))?;
+        .map_err(|error| {
+            StartError::new(format!("cannot open {}", path.display())).caused_by(error)
+        })?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(mut lock) => {
             let pid = std::process::id().to_string();
@@ -125,8 +186,11 @@ fn lock(root: &Path) -> Result<Flock<File>, StartError> {
                 Ok(_) if !pid.is_empty() => format!(" (process {pid})"),
                 _ => String::new(),
             };
-            Err(StartError::new(format!("{} is in use by another cnlab up{who}", root.display()))
-                .try_this("use the one that runs, end it, or choose another folder with --data-dir"))
+            Err(StartError::new(format!(
+                "{} is in use by another cnlab up{who}",
+                root.display()
+            ))
+            .try_this("use the one that runs, end it, or choose another folder with --data-dir"))
         }
     }
 }
@@ -145,7 +209,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let first = DataFolder::open(folder.path()).unwrap();
         let error = DataFolder::open(folder.path()).unwrap_err();
-        assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
+        assert!(
+            error.to_string().contains(&std::process::id().to_string()),
+            "{error}"
+        );
         assert!(error.advice().unwrap().contains("--data-dir"));
         drop(first);
         DataFolder::open(folder.path()).unwrap();
@@ -158,8 +225,28 @@ mod tests {
         let runtime = Runtime::system();
         let key = data.internal_key(&runtime).unwrap();
         assert_eq!(data.internal_key(&runtime).unwrap(), key);
-        let mode = fs::metadata(folder.path().join("credentials/internal.key")).unwrap().permissions().mode();
+        let mode = fs::metadata(folder.path().join("credentials/internal.key"))
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn an_empty_database_is_new_only_until_a_start_has_succeeded() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = DataFolder::open(folder.path()).unwrap();
+        let file = data.database("some-svc");
+        fs::write(&file, b"").unwrap();
+        data.check_databases(&["some-svc"]).unwrap();
+        data.set_complete().unwrap();
+        let error = data.check_databases(&["some-svc"]).unwrap_err();
+        assert!(
+            error.to_string().contains(file.to_str().unwrap()),
+            "{error}"
+        );
+        fs::remove_file(&file).unwrap();
+        data.check_databases(&["some-svc"]).unwrap();
     }
 
     #[test]

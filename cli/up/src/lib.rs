@@ -23,5 +23,6 @@ pub use stack::{GpuChoice, Stack, UpConfig};
 #[must_use]
 pub fn dispatch_reexec() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
-    (arguments.next()? == node_sandbox::EXEC_VERB).then(|| node_sandbox::sandbox_exec_main(arguments))
+    (arguments.next()? == node_sandbox::EXEC_VERB)
+        .then(|| node_sandbox::sandbox_exec_main(arguments))
 }

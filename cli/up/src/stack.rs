@@ -5,12 +5,12 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use billing_svc::Billing;
 use cloud_svc::Cloud;
 use cnlab_db::DatabaseConfig;
-use cnlab_proto::scheduler::v1::{ListProfilesRequest, catalog_service_client::CatalogServiceClient};
+use cnlab_proto::scheduler::v1::{
+    ListProfilesRequest, catalog_service_client::CatalogServiceClient,
+};
 use cnlab_service::{
-    CommonConfig, Runtime, Running, Secret, Service, StartError, channel,
-    config::TelemetryConfig,
-    run::bind,
-    start,
+    CommonConfig, Running, Runtime, Secret, Service, StartError, channel, config::TelemetryConfig,
+    run::bind, start,
 };
 use gateway::Gateway;
 use migration_svc::Migration;
@@ -98,7 +98,9 @@ impl Listeners {
 }
 
 fn address(listener: &TcpListener) -> Result<SocketAddr, StartError> {
-    listener.local_addr().map_err(|error| StartError::new("a listener has no address").caused_by(error))
+    listener
+        .local_addr()
+        .map_err(|error| StartError::new("a listener has no address").caused_by(error))
 }
 
 fn endpoint(listener: &TcpListener) -> Result<String, StartError> {
@@ -138,7 +140,11 @@ impl Plan {
     fn database(&self, folder: &DataFolder, service: &str) -> DatabaseConfig {
         match &self.config.postgres {
             Some(server) => DatabaseConfig {
-                url: format!("{}/{}", server.trim_end_matches('/'), service.replace('-', "_")),
+                url: format!(
+                    "{}/{}",
+                    server.trim_end_matches('/'),
+                    service.replace('-', "_")
+                ),
             },
             None => DatabaseConfig::sqlite(&folder.database(service)),
         }
@@ -153,6 +159,14 @@ impl Stack {
     /// damaged, or a service does not start. Nothing is left running then.
     pub async fn start(config: UpConfig) -> Result<Self, StartError> {
         let folder = DataFolder::open(&config.data_dir)?;
+        if config.postgres.is_none() {
+            folder.check_databases(&[
+                Billing::NAME,
+                Migration::NAME,
+                Cloud::NAME,
+                Scheduler::NAME,
+            ])?;
+        }
         let runtime = Runtime::system();
         let listeners = Listeners::bind(config.port).await?;
         let plan = Plan {
@@ -164,7 +178,11 @@ impl Stack {
         };
         let mut started = Started::default();
         match started.start_all(&plan, &folder, &runtime, listeners).await {
-            Ok(gateway) => Ok(Self { gateway, rest: started, folder }),
+            Ok(gateway) => Ok(Self {
+                gateway,
+                rest: started,
+                folder,
+            }),
             Err(error) => {
                 started.stop_all().await;
                 Err(error)
@@ -193,13 +211,20 @@ impl Stack {
     /// What the local node offers, and where that comes from, in a few words.
     #[must_use]
     pub fn gpus(&self) -> String {
-        self.rest.node.as_ref().map(|node| node.service().gpus().to_owned()).unwrap_or_default()
+        self.rest
+            .node
+            .as_ref()
+            .map(|node| node.service().gpus().to_owned())
+            .unwrap_or_default()
     }
 
     /// Whether the GPUs are simulated.
     #[must_use]
     pub fn simulated(&self) -> bool {
-        self.rest.node.as_ref().is_some_and(|node| node.service().is_simulated())
+        self.rest
+            .node
+            .as_ref()
+            .is_some_and(|node| node.service().is_simulated())
     }
 
     /// Ends every server of the local node, then every service, front door first.
@@ -225,7 +250,6 @@ impl Started {
                 token_file: Some(folder.admin_token()),
                 ..billing_svc::BootstrapConfig::default()
             },
-            ..billing_svc::Config::default()
         };
         self.billing = Some(start::<Billing>(billing, runtime.fork(), listeners.billing).await?);
 
@@ -233,7 +257,8 @@ impl Started {
             common: plan.common(&listeners.migration)?,
             database: plan.database(folder, Migration::NAME),
         };
-        self.migration = Some(start::<Migration>(migration, runtime.fork(), listeners.migration).await?);
+        self.migration =
+            Some(start::<Migration>(migration, runtime.fork(), listeners.migration).await?);
 
         let cloud = cloud_svc::Config {
             common: plan.common(&listeners.cloud)?,
@@ -249,16 +274,25 @@ impl Started {
                 port: plan.port,
                 ..scheduler_svc::NotebookConfig::default()
             },
-            billing: scheduler_svc::UpstreamConfig { endpoint: plan.billing.clone() },
+            billing: scheduler_svc::UpstreamConfig {
+                endpoint: plan.billing.clone(),
+            },
             ..scheduler_svc::Config::default()
         };
-        self.scheduler = Some(start::<Scheduler>(scheduler, runtime.fork(), listeners.scheduler).await?);
+        self.scheduler =
+            Some(start::<Scheduler>(scheduler, runtime.fork(), listeners.scheduler).await?);
+        if plan.config.postgres.is_none() {
+            folder.set_complete()?;
+        }
 
         let node = node_svc::Config {
             common: plan.common(&listeners.node)?,
             scheduler: plan.scheduler.clone(),
             data_dir: folder.root().to_owned(),
-            gpu: node_svc::config::GpuConfig { source: plan.config.gpu.into(), ..node_svc::config::GpuConfig::default() },
+            gpu: node_svc::config::GpuConfig {
+                source: plan.config.gpu.into(),
+                ..node_svc::config::GpuConfig::default()
+            },
             ..node_svc::Config::default()
         };
         self.node = Some(start::<NodeSvc>(node, runtime.fork(), listeners.node).await?);
@@ -302,8 +336,12 @@ async fn wait_for_node(plan: &Plan) -> Result<(), StartError> {
         loop {
             let profiles = catalog.list_profiles(ListProfilesRequest {}).await;
             let there = |profiles: &tonic::Response<_>| -> bool {
-                let profiles: &cnlab_proto::scheduler::v1::ListProfilesResponse = profiles.get_ref();
-                profiles.profiles.iter().any(|profile| profile.available_now || profile.wait.is_some())
+                let profiles: &cnlab_proto::scheduler::v1::ListProfilesResponse =
+                    profiles.get_ref();
+                profiles
+                    .profiles
+                    .iter()
+                    .any(|profile| profile.available_now || profile.wait.is_some())
             };
             if profiles.as_ref().is_ok_and(there) {
                 return;
