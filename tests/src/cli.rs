@@ -106,7 +106,7 @@ impl Cli {
         let output = tokio::time::timeout(LONGEST, self.command(arguments).output())
             .await
             .with_context(|| format!("cnlab {} did not end", arguments.join(" ")))??;
-        Ok(Answer::of(&output))
+        Ok(Answer::from(&output))
     }
 
     /// Runs a command that must succeed, and answers with its standard output.
@@ -145,8 +145,8 @@ impl Cli {
     }
 }
 
-impl Answer {
-    fn of(output: &Output) -> Self {
+impl From<&Output> for Answer {
+    fn from(output: &Output) -> Self {
         use std::os::unix::process::ExitStatusExt as _;
         Self {
             code: output
