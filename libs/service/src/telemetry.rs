@@ -26,19 +26,19 @@ const FLUSH: Duration = Duration::from_secs(5);
 
 /// Keeps telemetry going; [`TelemetryGuard::shutdown`] sends what is left.
 #[derive(Debug)]
-pub struct TelemetryGuard(Option<(SdkTracerProvider, SdkMeterProvider)>);
+pub struct TelemetryGuard {
+    spans: SdkTracerProvider,
+    metrics: Option<SdkMeterProvider>,
+}
 
 impl TelemetryGuard {
     /// Sends what is left, for at most five seconds.
     pub async fn shutdown(self) {
-        let Some((spans, metrics)) = self.0 else {
-            return;
-        };
+        let Self { spans, metrics } = self;
         // The exporter needs this runtime, so the wait must not block a worker of it.
         let flushed = tokio::task::spawn_blocking(move || {
-            spans
-                .shutdown_with_timeout(FLUSH)
-                .and(metrics.shutdown_with_timeout(FLUSH))
+            let metrics = metrics.map_or(Ok(()), |metrics| metrics.shutdown_with_timeout(FLUSH));
+            spans.shutdown_with_timeout(FLUSH).and(metrics)
         })
         .await;
         if let Ok(Err(error)) = flushed {
@@ -84,25 +84,18 @@ fn init_with(
     log_target: bool,
 ) -> Result<TelemetryGuard, StartError> {
     global::set_text_map_propagator(TraceContextPropagator::new());
-    let providers = config
-        .otlp_endpoint
-        .as_deref()
-        .map(|endpoint| providers(service, endpoint))
+    let endpoint = config.otlp_endpoint.as_deref();
+    let spans = span_provider(service, endpoint)?;
+    let metrics = endpoint
+        .map(|endpoint| metric_provider(service, endpoint))
         .transpose()?;
-    let export = providers
-        .as_ref()
-        .map(|(provider, _)| {
-            Ok::<_, StartError>(
-                tracing_opentelemetry::layer()
-                    .with_tracer(provider.tracer(service))
-                    // File names of the build machine are nobody's business.
-                    .with_location(false)
-                    .with_threads(false)
-                    .with_tracked_inactivity(false)
-                    .with_filter(filter("info")?),
-            )
-        })
-        .transpose()?;
+    let traces = tracing_opentelemetry::layer()
+        .with_tracer(spans.tracer(service))
+        // File names of the build machine are nobody's business.
+        .with_location(false)
+        .with_threads(false)
+        .with_tracked_inactivity(false)
+        .with_filter(filter("info")?);
     let logs = match config.log_format {
         LogFormat::Human => tracing_subscriber::fmt::layer()
             .with_writer(std::io::stderr)
@@ -116,44 +109,57 @@ fn init_with(
             .boxed(),
     };
     tracing_subscriber::registry()
-        .with(export)
+        .with(traces)
         .with(logs.with_filter(filter(&config.log)?))
         .try_init()
         .map_err(|error| StartError::new("telemetry was set up before").caused_by(error))?;
-    if let Some((_, metrics)) = &providers {
+    if let Some(metrics) = &metrics {
         global::set_meter_provider(metrics.clone());
     }
-    Ok(TelemetryGuard(providers))
+    Ok(TelemetryGuard { spans, metrics })
 }
 
-fn providers(
-    service: &'static str,
+fn resource(service: &'static str) -> Resource {
+    Resource::builder().with_service_name(service).build()
+}
+
+fn unreachable_endpoint(
     endpoint: &str,
-) -> Result<(SdkTracerProvider, SdkMeterProvider), StartError> {
-    let fail =
-        |error| StartError::new(format!("cannot export telemetry to {endpoint}")).caused_by(error);
-    let resource = || Resource::builder().with_service_name(service).build();
-    let spans = SpanExporter::builder()
+    error: opentelemetry_otlp::ExporterBuildError,
+) -> StartError {
+    StartError::new(format!("cannot export telemetry to {endpoint}")).caused_by(error)
+}
+
+/// Spans have ids whether or not anybody collects them: an error quotes its trace, and the
+/// log tells of it under the same id.
+fn span_provider(
+    service: &'static str,
+    endpoint: Option<&str>,
+) -> Result<SdkTracerProvider, StartError> {
+    let builder = SdkTracerProvider::builder()
+        .with_resource(resource(service))
+        .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)));
+    let Some(endpoint) = endpoint else {
+        return Ok(builder.build());
+    };
+    let exporter = SpanExporter::builder()
         .with_tonic()
         .with_endpoint(endpoint)
         .with_timeout(FLUSH)
         .build()
-        .map_err(fail)?;
-    let metrics = MetricExporter::builder()
+        .map_err(|error| unreachable_endpoint(endpoint, error))?;
+    Ok(builder.with_batch_exporter(exporter).build())
+}
+
+fn metric_provider(service: &'static str, endpoint: &str) -> Result<SdkMeterProvider, StartError> {
+    let exporter = MetricExporter::builder()
         .with_tonic()
         .with_endpoint(endpoint)
         .with_timeout(FLUSH)
         .build()
-        .map_err(fail)?;
-    Ok((
-        SdkTracerProvider::builder()
-            .with_resource(resource())
-            .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)))
-            .with_batch_exporter(spans)
-            .build(),
-        SdkMeterProvider::builder()
-            .with_resource(resource())
-            .with_periodic_exporter(metrics)
-            .build(),
-    ))
+        .map_err(|error| unreachable_endpoint(endpoint, error))?;
+    Ok(SdkMeterProvider::builder()
+        .with_resource(resource(service))
+        .with_periodic_exporter(exporter)
+        .build())
 }
