@@ -54,6 +54,7 @@ fn own_tables(service: &str, six: &Six) -> Result<String> {
         "scheduler-svc" => format!(
             "\n[lease]\nstore = \"redis\"\nurl = \"{}\"\n\
              \n[notebook]\nport = {}\n\
+             \n[grants]\nrenew_every = \"1s\"\n\
              \n[billing]\nendpoint = \"{}\"\n",
             six.redis.url(),
             six.port("gateway"),

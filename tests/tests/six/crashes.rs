@@ -1,11 +1,11 @@
 //! `kill -9` of node-svc and scheduler-svc while a server runs.
 
 use anyhow::{Result, ensure};
-use cnlab_tests::{browser::Browser, lab};
+use cnlab_tests::{browser::Browser, cli::Cli, lab, six::Six};
 
 use crate::{
     create,
-    gateway_restart::{goes_on, kernel},
+    gateway_restart::{goes_on, kernel_of},
     link, notebook, on_six, servers, wait_for_state,
 };
 
@@ -19,7 +19,7 @@ async fn a_killed_node_or_scheduler_stops_nothing() -> Result<()> {
         let page = notebook(&browser, &link(&cli, "lasting").await?, "one").await?;
         lab::run_cell(&page, "x = 41\nx + 1", "42").await?;
         page.eval("window.cnlabSameDocument = true").await?;
-        let known = (servers(&cli).await?, kernel(&page).await?);
+        let known = (servers(&cli).await?, kernel_of(&page).await?);
 
         six.kill("node-svc").await?;
         ensure!(jupyter.is_alive(), "JupyterLab went with its node-svc");
@@ -45,14 +45,32 @@ async fn a_killed_node_or_scheduler_stops_nothing() -> Result<()> {
         lab::run_cell(&other, "2+3", "5").await?;
 
         ensure!(
-            kernel(&page).await?.contains(&known.1),
+            kernel_of(&page).await?.contains(&known.1),
             "the first kernel is gone"
         );
         ensure!(six.jupyter(&id)? == jupyter);
+        browser.close().await?;
         // What was adopted can also be ended.
         cli.ok(&["server", "stop", "lasting"]).await?;
         ensure!(!jupyter.is_alive());
-        browser.close().await
+        orderly(six, &cli, &id).await
     })
     .await
+}
+
+/// A node that is asked to end takes its servers with it and says so; they can be started
+/// again as soon as it is back.
+async fn orderly(six: &mut Six, cli: &Cli, id: &str) -> Result<()> {
+    cli.ok(&["server", "start", "lasting"]).await?;
+    let jupyter = six.jupyter(id)?;
+    six.terminate("node-svc").await?;
+    ensure!(
+        !jupyter.is_alive(),
+        "node-svc ended and {jupyter:?} runs on"
+    );
+    wait_for_state(cli, "lasting", "STOPPED").await?;
+    six.launch("node-svc").await?;
+    cli.ok(&["server", "start", "lasting"]).await?;
+    ensure!(six.jupyter(id)?.is_alive());
+    Ok(())
 }

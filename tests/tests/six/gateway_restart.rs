@@ -18,7 +18,7 @@ async fn a_restart_of_the_gateway_loses_no_kernel() -> Result<()> {
         let browser = Browser::launch().await?;
         let page = notebook(&browser, &link(&cli, "steady").await?, "one").await?;
         lab::run_cell(&page, "import os\nx = 41\nx + 1", "42").await?;
-        let kernel = kernel(&page).await?;
+        let kernel = kernel_of(&page).await?;
         // Gone if the page were loaded anew.
         page.eval("window.cnlabSameDocument = true").await?;
 
@@ -32,10 +32,7 @@ async fn a_restart_of_the_gateway_loses_no_kernel() -> Result<()> {
         six.launch("gateway").await?;
         goes_on(six, &page, "x + 3", "44").await?;
 
-        ensure!(
-            crate::gateway_restart::kernel(&page).await? == kernel,
-            "another kernel answers"
-        );
+        ensure!(kernel_of(&page).await? == kernel, "another kernel answers");
         ensure!(six.jupyter(&id)? == jupyter, "another JupyterLab answers");
         browser.close().await
     })
@@ -65,7 +62,7 @@ pub(crate) async fn goes_on(six: &Six, page: &Page, code: &str, output: &str) ->
 }
 
 /// The ids of all kernels of the page's server.
-pub(crate) async fn kernel(page: &Page) -> Result<String> {
+pub(crate) async fn kernel_of(page: &Page) -> Result<String> {
     let kernels = page
         .eval("fetch('/api/kernels').then(a => a.json()).then(all => all.map(k => k.id).join(' '))")
         .await?;

@@ -52,7 +52,7 @@ async fn story(six: &Six, cli: &Cli, browser: &Browser) -> Result<()> {
     let printed = cli.ok(&["server", "open", NAME, "--print"]).await?;
     let link = printed.trim_end();
     ensure!(
-        link.starts_with(&format!("http://srv-")) && !link.contains(char::is_whitespace),
+        link.starts_with("http://srv-") && !link.contains(char::is_whitespace),
         "the link and nothing else: {printed:?}"
     );
     let page = notebook(browser, link, "one").await?;

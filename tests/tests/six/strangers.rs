@@ -123,10 +123,8 @@ async fn inside(six: &Six, browser: &Browser, people: [&Cli; 2], ids: [&str; 2])
     let look = LOOK
         .replace("FOLDERS", &format!("{:?}", folders(six)?))
         .replace("OTHER", ids[1])
-        .replace("VICTIM", &victim.pid.to_string())
-        .replace(
-            "MARK", "of-eve-", /* the rest follows, so that this cell is not found */
-        );
+        .replace("OWN", ids[0])
+        .replace("VICTIM", &victim.pid.to_string());
     lab::run_cell(&page, &look, "found: []").await?;
     ensure!(victim.is_alive());
 
@@ -165,16 +163,23 @@ fn folders(six: &Six) -> Result<Vec<String>> {
 /// Files, processes and signals.
 const LOOK: &str = r#"import os, subprocess
 found = [path for path in FOLDERS if os.path.exists(path)]
-seen = subprocess.run(['find', '/', '-name', 'MARK' + 'alone.txt'], capture_output=True, text=True).stdout
-found += seen.split()
+open('of-ada-alone.txt', 'w').close()
+seen = subprocess.run(['find', '/', '-name', 'of-*' + 'alone.txt'], capture_output=True, text=True).stdout.split()
+if '/workspace/of-ada-alone.txt' not in seen:
+    found.append('the search is blind')
+found += [path for path in seen if 'of-eve' in path]
+own = 0
 for pid in filter(str.isdigit, os.listdir('/proc')):
     try:
-        line = open(f'/proc/{pid}/cmdline').read()
-        env = open(f'/proc/{pid}/environ').read()
-    except OSError as error:
-        line, env = '', ''
+        line = open(f'/proc/{pid}/cmdline', errors='replace').read()
+        env = open(f'/proc/{pid}/environ', errors='replace').read()
+    except OSError:
+        continue
+    own += 'OWN' in env and '-m\0jupyterlab' in line
     if 'OTHER' in line + env or '-svc' in line.split('\0')[0] or 'postgres' in line:
         found.append(line)
+if own != 1:
+    found.append(f'{own} of its own JupyterLab')
 try:
     os.kill(VICTIM, 0)
     owner = os.stat('/proc/VICTIM').st_uid
