@@ -29,6 +29,8 @@ pub struct Up {
     port: u16,
     log: PathBuf,
     data: PathBuf,
+    // Set by `kill`: the next start on this folder finds the servers that live on.
+    leaves_servers: bool,
 }
 
 impl Up {
@@ -66,6 +68,7 @@ impl Up {
             port,
             log,
             data: data.to_owned(),
+            leaves_servers: false,
         };
         up.wait_until_ready().await?;
         Ok(up)
@@ -140,15 +143,53 @@ impl Up {
         Ok(self.said())
     }
 
-    /// `kill -9`, then waits for the end.
+    /// `kill -9`, then waits for the end. Servers live on, for the next start to find.
     ///
     /// # Errors
     /// When it cannot be waited for.
     pub async fn kill(mut self) -> Result<()> {
+        self.leaves_servers = true;
         self.child.start_kill()?;
         self.child.wait().await?;
         Ok(())
     }
+}
+
+impl Drop for Up {
+    /// Servers outlive a killed stack on purpose; after a test nothing of it may be left.
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            drop(self.child.start_kill());
+        }
+        if self.leaves_servers {
+            return;
+        }
+        for pid in server_pids(&self.data) {
+            drop(
+                std::process::Command::new("kill")
+                    .arg("-9")
+                    .arg(pid.to_string())
+                    .status(),
+            );
+        }
+    }
+}
+
+/// Process ids of the notebooks whose environment lies in this data folder. When one ends,
+/// its sandbox ends with it.
+#[must_use]
+pub fn server_pids(data: &Path) -> Vec<i32> {
+    let marker = data.join("envs").display().to_string();
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let pid_of = |entry: fs::DirEntry| -> Option<i32> {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        let line = String::from_utf8_lossy(&line).into_owned();
+        (line.contains(&marker) && line.contains("jupyterlab")).then_some(pid)
+    };
+    processes.flatten().filter_map(pid_of).collect()
 }
 
 /// Sends a signal to a process that a test has started.

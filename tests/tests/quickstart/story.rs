@@ -3,14 +3,14 @@
 //! It is one test because each step begins where the one before ended, and because the
 //! software environment is built once, as for a newcomer.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use cnlab_testkit::{free_port, wait_for, wait_until};
 use cnlab_tests::{
     browser::{Browser, Page},
     cli::Cli,
     lab,
-    stack::{Up, http_get, signal},
+    stack::{Up, http_get, server_pids, signal},
 };
 use serde_json::Value;
 
@@ -43,29 +43,6 @@ async fn wait_for_state(cli: &Cli, state: &str) -> Value {
     let server = show(cli).await;
     assert!(waited.is_ok(), "the server is not {state}: {server:#}");
     server
-}
-
-/// Host process ids of what runs in a server's sandbox.
-fn jupyter_pids(data: &Path) -> Vec<i32> {
-    let marker = data.join("envs").display().to_string();
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok())
-        else {
-            continue;
-        };
-        let Ok(line) = std::fs::read(entry.path().join("cmdline")) else {
-            continue;
-        };
-        let line = String::from_utf8_lossy(&line);
-        if line.contains(&marker) && line.contains("jupyterlab") {
-            found.push(pid);
-        }
-    }
-    found
 }
 
 async fn open(browser: &Browser, cli: &Cli) -> Page {
@@ -220,7 +197,7 @@ async fn a_newcomers_first_hour() {
 
     // --- stop frees the slice and keeps the files; start brings them back
     cli.ok(&["server", "stop", SERVER]).await.unwrap();
-    assert_eq!(jupyter_pids(&data), Vec::<i32>::new());
+    assert_eq!(server_pids(&data), Vec::<i32>::new());
     let full = cli.ok(&["profiles", "list"]).await.unwrap();
     assert!(
         full.lines()
@@ -232,13 +209,13 @@ async fn a_newcomers_first_hour() {
     assert_eq!(file_content(&page, "echo.txt").await, "hello-42");
 
     // --- kill -9: the notebook runs on, the next start adopts it
-    let before = jupyter_pids(&data);
+    let before = server_pids(&data);
     assert_eq!(before.len(), 1, "{before:?}");
     up.kill().await.unwrap();
-    assert_eq!(jupyter_pids(&data), before, "the server outlives its stack");
+    assert_eq!(server_pids(&data), before, "the server outlives its stack");
     let up = Up::start(&cli, &data, port, &[]).await.unwrap();
     wait_for_state(&cli, "ready").await;
-    assert_eq!(jupyter_pids(&data), before, "adopted, not started anew");
+    assert_eq!(server_pids(&data), before, "adopted, not started anew");
     let page = open(&browser, &cli).await;
     assert_eq!(file_content(&page, "echo.txt").await, "hello-42");
 
@@ -249,7 +226,7 @@ async fn a_newcomers_first_hour() {
         failed["failure"]["reason"].as_str().unwrap().len() > 3,
         "{failed:#}"
     );
-    assert_eq!(jupyter_pids(&data), Vec::<i32>::new());
+    assert_eq!(server_pids(&data), Vec::<i32>::new());
     cli.ok(&["server", "start", SERVER]).await.unwrap();
     let page = open(&browser, &cli).await;
     assert_eq!(file_content(&page, "echo.txt").await, "hello-42");
@@ -263,7 +240,7 @@ async fn a_newcomers_first_hour() {
     let id = show(&cli).await["id"].clone();
     up.interrupt().await.unwrap();
     assert_eq!(
-        jupyter_pids(&data),
+        server_pids(&data),
         Vec::<i32>::new(),
         "nothing is left running"
     );
