@@ -14,6 +14,8 @@ use crate::{create, place::Place};
 const ROUNDS: u32 = 5;
 /// The kill comes within this time after the actions have begun, in milliseconds.
 const WITHIN: u64 = 4_000;
+/// The same for a kill while the stack starts.
+const STARTING: u64 = 1_000;
 
 /// What was acknowledged, and so must be found again.
 #[derive(Debug, Default)]
@@ -49,6 +51,12 @@ pub(crate) async fn story(place: &mut Place) -> Result<()> {
             () = tokio::time::sleep(moment) => {}
         }
         place.kill().await?;
+        if dice.below(2) == 0 {
+            // Killed again while it finds out what there was.
+            let early = Duration::from_millis(dice.below(STARTING));
+            doing.push(format!("start, killed after {early:?}"));
+            place.start_and_kill(early).await?;
+        }
         place.start().await?;
         compare(place, &kept, round).await.with_context(|| {
             format!("seed {seed}, round {round}, killed after {moment:?}: {doing:?}")

@@ -5,6 +5,7 @@ use std::{
     net::{Ipv4Addr, TcpListener},
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
+    process::Stdio,
     time::Duration,
 };
 
@@ -88,6 +89,22 @@ impl Place {
         self.cli.login(up.endpoint(), &up.admin_token()).await?;
         self.up = Some(up);
         Ok(())
+    }
+
+    /// Starts the stack, and kills it before anybody knows how far it has come.
+    pub(crate) async fn start_and_kill(&self, after: Duration) -> Result<()> {
+        let (data, port) = (self.data.to_str(), self.port.to_string());
+        let data = data.context("a folder with an odd name")?;
+        let arguments = ["up", "--data-dir", data, "--port", &port];
+        let mut up = self
+            .cli
+            .command(&arguments)
+            .args(["--gpu", "simulated"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        tokio::time::sleep(after).await;
+        up.kill().await.context("it ended by itself")
     }
 
     /// `kill -9`.
