@@ -47,6 +47,7 @@ impl DataFolder {
         for folder in ["db", "credentials"] {
             let path = root.join(folder);
             create_folder(&path, 0o700).map_err(|error| fail("make", &path, error))?;
+            close_to_others(&path)?;
         }
         Ok(Self { root, _lock: lock })
     }
@@ -130,6 +131,25 @@ impl DataFolder {
         write_private(&path, key.as_bytes()).map_err(fail)?;
         Ok(Secret::new(key))
     }
+}
+
+/// Somebody else's folder could hold a key and a token that he knows; one of ours that is
+/// open to others is closed.
+fn close_to_others(path: &Path) -> Result<(), StartError> {
+    use std::os::unix::fs::MetadataExt as _;
+    let fail =
+        |error| StartError::new(format!("cannot look at {}", path.display())).caused_by(error);
+    let found = fs::symlink_metadata(path).map_err(fail)?;
+    if !found.is_dir() || found.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(
+            StartError::new(format!("{} belongs to somebody else", path.display()))
+                .try_this("choose a folder of your own with --data-dir"),
+        );
+    }
+    if found.mode() & 0o077 != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(fail)?;
+    }
+    Ok(())
 }
 
 fn create_folder(path: &Path, mode: u32) -> io::Result<()> {
@@ -247,6 +267,27 @@ mod tests {
         );
         fs::remove_file(&file).unwrap();
         data.check_databases(&["some-svc"]).unwrap();
+    }
+
+    #[test]
+    fn folders_with_secrets_are_closed_and_never_somebody_elses() {
+        let folder = tempfile::tempdir().unwrap();
+        let credentials = folder.path().join("credentials");
+        fs::create_dir(&credentials).unwrap();
+        fs::set_permissions(&credentials, fs::Permissions::from_mode(0o755)).unwrap();
+        drop(DataFolder::open(folder.path()).unwrap());
+        assert_eq!(
+            fs::metadata(&credentials).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs::remove_dir(&credentials).unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), &credentials).unwrap();
+        let error = DataFolder::open(folder.path()).unwrap_err();
+        assert!(
+            error.to_string().contains("belongs to somebody else"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Refuses at once what would only wait, and counts what is under way.
 //!
-//! Notebooks and the API have a cap each: a flood of one must not take the other along.
+//! Notebooks, the API, and what is answered without a token have a cap each: a flood of one
+//! must not take the others along.
 
 use std::{
     pin::Pin,
@@ -18,7 +19,7 @@ use tower::Layer;
 use crate::{
     error::GatewayError,
     http_types::{Call, Site},
-    layers::{Answer, Checked, Inner, refuse},
+    layers::{Answer, Checked, Inner, auth::OPEN_PREFIX, refuse},
 };
 
 /// How many requests may be under way.
@@ -86,8 +87,13 @@ impl Drop for InFlight {
 #[derive(Debug, Clone)]
 pub struct ShedLayer {
     api: Arc<Cap>,
+    open: Arc<Cap>,
     notebooks: Arc<Cap>,
 }
+
+/// Health checks and reflection under way: anybody may ask for them, and a watch of a health
+/// check never ends.
+const OPEN_REQUESTS: usize = 64;
 
 impl ShedLayer {
     /// Caps for the API and for notebooks.
@@ -95,6 +101,7 @@ impl ShedLayer {
     pub fn new(api: usize, notebooks: usize) -> Self {
         Self {
             api: Cap::new(api),
+            open: Cap::new(OPEN_REQUESTS),
             notebooks: Cap::new(notebooks),
         }
     }
@@ -144,6 +151,7 @@ impl<S: Inner> tower::Service<Call> for Shed<S> {
     fn call(&mut self, call: Call) -> Self::Future {
         let cap = match call.site {
             Site::Notebook(_) => &self.caps.notebooks,
+            Site::Grpc if call.request.uri().path().starts_with(OPEN_PREFIX) => &self.caps.open,
             Site::Grpc | Site::Api | Site::Front => &self.caps.api,
         };
         match cap.enter() {

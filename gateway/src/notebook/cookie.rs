@@ -13,7 +13,9 @@ pub const NAME: &str = "__Host-cnlab";
 pub fn session(headers: &HeaderMap) -> Option<&str> {
     let mut found = None;
     for value in headers.get_all(header::COOKIE) {
-        for pair in value.to_str().ok()?.split(';') {
+        // Bytes, not text: a sibling's page may have set a cookie that is no ASCII, and that
+        // must not hide ours.
+        for pair in value.as_bytes().split(|byte| *byte == b';') {
             if let Some(value) = ours(pair)
                 && found.replace(value).is_some_and(|other| other != value)
             {
@@ -24,12 +26,17 @@ pub fn session(headers: &HeaderMap) -> Option<&str> {
     found.filter(|value| !value.is_empty())
 }
 
-fn ours(pair: &str) -> Option<&str> {
-    pair.trim()
-        .strip_prefix(NAME)?
-        .trim_start()
-        .strip_prefix('=')
-        .map(str::trim)
+fn ours(pair: &[u8]) -> Option<&str> {
+    let value = pair
+        .trim_ascii()
+        .strip_prefix(NAME.as_bytes())?
+        .trim_ascii_start()
+        .strip_prefix(b"=")?
+        .trim_ascii();
+    // What we set is ASCII; anything else under our name is none of ours.
+    std::str::from_utf8(value)
+        .ok()
+        .filter(|value| value.is_ascii())
 }
 
 /// Removes our cookie from what goes to the notebook.
@@ -43,19 +50,17 @@ pub fn strip_request(headers: &mut HeaderMap) {
     if !headers.get_all(header::COOKIE).iter().any(holds_ours) {
         return;
     }
-    let mut kept = Vec::new();
+    let mut kept: Vec<&[u8]> = Vec::new();
     for value in headers.get_all(header::COOKIE) {
-        // A value that is no text cannot be taken apart safely, so it goes.
-        let Ok(text) = value.to_str() else { continue };
-        kept.extend(
-            text.split(';')
-                .map(str::trim)
-                .filter(|pair| !pair.is_empty() && !pair.starts_with(NAME)),
-        );
+        let pairs = value
+            .as_bytes()
+            .split(|byte| *byte == b';')
+            .map(<[u8]>::trim_ascii);
+        kept.extend(pairs.filter(|pair| !pair.is_empty() && !pair.starts_with(NAME.as_bytes())));
     }
-    let joined = kept.join("; ");
+    let joined = kept.join(&b"; "[..]);
     headers.remove(header::COOKIE);
-    if let Ok(value) = HeaderValue::try_from(joined)
+    if let Ok(value) = HeaderValue::from_bytes(&joined)
         && !value.is_empty()
     {
         headers.insert(header::COOKIE, value);
@@ -130,6 +135,16 @@ mod tests {
             None
         );
         assert_eq!(session(&cookies(&[])), None);
+    }
+
+    #[test]
+    fn a_siblings_cookie_that_is_no_ascii_hides_nothing() {
+        let mut headers = HeaderMap::new();
+        let tossed = HeaderValue::from_bytes(b"x=\xc3\xa9; __Host-cnlab=s").unwrap();
+        headers.append(header::COOKIE, tossed);
+        assert_eq!(session(&headers), Some("s"));
+        strip_request(&mut headers);
+        assert_eq!(headers[header::COOKIE].as_bytes(), b"x=\xc3\xa9");
     }
 
     #[test]

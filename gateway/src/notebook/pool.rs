@@ -27,6 +27,8 @@ use tokio::{net::TcpStream, time::Instant};
 use crate::body::RequestBody;
 
 const CONNECT: Duration = Duration::from_secs(5);
+/// A node that has not acknowledged anything for about twice this long is taken for gone.
+const NODE_SILENCE: Duration = Duration::from_secs(15);
 /// Shorter than the time after which the node closes an idle connection, so that a request
 /// hardly ever meets that close.
 const IDLE: Duration = Duration::from_secs(5);
@@ -149,6 +151,11 @@ impl Pool {
             .await
             .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;
         stream.set_nodelay(true)?;
+        // A node that lost its power says nothing: its answers and tunnels must end all the same.
+        let keep_alive = socket2::TcpKeepalive::new()
+            .with_time(NODE_SILENCE)
+            .with_interval(NODE_SILENCE / 3);
+        socket2::SockRef::from(&stream).set_tcp_keepalive(&keep_alive)?;
         let (sender, connection) = http1::Builder::new()
             // As towards the browser: one buffer, one plain write.
             .writev(false)

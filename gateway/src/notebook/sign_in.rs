@@ -20,6 +20,8 @@ use crate::{
 
 /// A code and the JSON around it.
 const LONGEST_BODY: u64 = 4096;
+/// How long it may take to arrive.
+const LONGEST_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// What a visitor without a session is told. Nothing of the server is looked up for him, so
 /// he does not even learn whether there is one.
@@ -70,9 +72,10 @@ pub(super) async fn redeem(
         return Err(GatewayError::NotJson);
     }
     body.limit(LONGEST_BODY);
-    let posted = body
-        .collect()
+    // Nobody has signed in here yet: a body that trickles in must not hold a place for hours.
+    let posted = tokio::time::timeout(LONGEST_WAIT, body.collect())
         .await
+        .map_err(|_| GatewayError::DeadlineExceeded)?
         .map_err(|_| GatewayError::BodyTooLarge {
             limit: LONGEST_BODY,
         })?

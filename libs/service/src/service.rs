@@ -16,6 +16,9 @@ use crate::{
     task::Worker,
 };
 
+/// The least time that a service has to end what it holds: workloads may take their own grace.
+const SHUTDOWN: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// One CNLab service.
 #[async_trait]
 pub trait Service: Sized + Send + Sync + 'static {
@@ -179,7 +182,17 @@ impl<S: Service> Running<S> {
         if let Ok(Err(error)) = self.serving.await {
             tracing::warn!(service = S::NAME, %error, "serving ended with an error");
         }
-        self.service.shutdown().await;
+        // A database that has stopped answering must not keep the process for ever.
+        let bound = self.grace.max(SHUTDOWN);
+        if tokio::time::timeout(bound, self.service.shutdown())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                service = S::NAME,
+                "the shutdown did not end in time and was given up"
+            );
+        }
         if !self.runtime.tasks.stop(self.grace).await {
             tracing::warn!(
                 service = S::NAME,

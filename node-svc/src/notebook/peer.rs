@@ -20,7 +20,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, Uri, header, uri::PathAndQuery};
-use http_body_util::{BodyExt as _, Either, Empty};
+use http_body_util::{BodyExt as _, Either, Empty, Limited};
 use hyper::body::Incoming;
 use hyper_util::{
     client::legacy::{
@@ -36,6 +36,8 @@ use crate::adapters::run_process::{SOCKET, runtime_folder};
 
 /// The page that is asked for to see whether the notebook answers.
 const PAGE: &str = "/lab";
+/// JupyterLab's page is a few kilobytes.
+const LONGEST_PAGE: usize = 1 << 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(25);
 const ONE_TRY: Duration = Duration::from_secs(20);
 const IDLE: Duration = Duration::from_secs(30);
@@ -120,7 +122,11 @@ impl Peer {
             .insert(header::HOST, HeaderValue::from_static("localhost"));
         match self.request(request).await {
             Ok(response) if response.status() == StatusCode::OK => {
-                response.into_body().collect().await.is_ok()
+                // What answers there is the tenant's: it must not fill our memory.
+                Limited::new(response.into_body(), LONGEST_PAGE)
+                    .collect()
+                    .await
+                    .is_ok()
             }
             Ok(_) | Err(_) => false,
         }

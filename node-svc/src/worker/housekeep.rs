@@ -2,7 +2,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io,
+    io::{self, Read as _, Seek as _, SeekFrom},
     path::Path,
     sync::Arc,
     time::Duration,
@@ -74,9 +74,18 @@ fn begin_anew(log: &Path, limit: u64) -> io::Result<()> {
         return Ok(());
     }
     let older = log.with_extension("older");
-    disk::remove_file(&older)?;
-    io::copy(&mut File::open(log)?, &mut File::create(&older)?)?;
-    OpenOptions::new().write(true).open(log)?.set_len(0)
+    // The file belongs to the tenant, who may have made it a terabyte of nothing, or writes as
+    // fast as we copy: its last part is kept, and it is cut whether or not that worked.
+    let kept = keep_end(log, &older, length, limit);
+    OpenOptions::new().write(true).open(log)?.set_len(0)?;
+    kept
+}
+
+fn keep_end(log: &Path, older: &Path, length: u64, limit: u64) -> io::Result<()> {
+    disk::remove_file(older)?;
+    let mut from = File::open(log)?;
+    from.seek(SeekFrom::Start(length.saturating_sub(limit)))?;
+    io::copy(&mut from.take(limit), &mut File::create(older)?).map(drop)
 }
 
 #[cfg(test)]
