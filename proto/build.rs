@@ -16,7 +16,10 @@ const PROTOS: &[&str] = &[
     "cnlab/billing/v1/billing.proto",
 ];
 
-#[expect(clippy::disallowed_methods, reason = "cargo speaks to build scripts through the environment")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "cargo speaks to build scripts through the environment"
+)]
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=cnlab");
     let mut compiler = protox::Compiler::new(["."])?;

@@ -1,7 +1,10 @@
 //! The wire contract of every CNLab service, compiled from the protos beside this crate.
 //!
 //! **Invariant**: nothing here decides anything; a message means the same in every service.
-#![expect(clippy::match_single_binding, reason = "generated for a service without methods")]
+#![expect(
+    clippy::match_single_binding,
+    reason = "generated for a service without methods"
+)]
 
 pub mod convert;
 
