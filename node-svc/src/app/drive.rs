@@ -8,6 +8,7 @@ use tracing::Instrument as _;
 use super::{
     Node, facts,
     life::{Launch, Life, Record},
+    logs,
 };
 use crate::{
     disk::Durability,
@@ -19,8 +20,8 @@ use crate::{
 
 /// Between two tries to end processes that survive.
 const AGAIN: Duration = Duration::from_secs(2);
-/// Lines of the log that are shown as the cause of a failure.
-const LAST_WORDS: usize = 4_096;
+/// Bytes at the end of the log in which the cause of a failure is looked for.
+const LAST_WORDS: u64 = 4_096;
 
 /// Where a driver begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -455,18 +456,51 @@ async fn died(life: &Life, ended: &Ended) -> Failure {
         .try_this("look at the server's log, then start it again; its files are kept")
 }
 
-/// The last line of the log.
+/// The last line of the log, as far as [`LAST_WORDS`] reaches.
 async fn last_words(life: &Life) -> String {
-    let (sender, mut receiver) = tokio::sync::mpsc::channel(64);
-    let read = super::logs::send(life, false, 1, &sender);
-    if read.await.is_err() {
-        return String::new();
+    let log = life.folder.join("log");
+    // A log that cannot be read leaves a failure without its last words.
+    tokio::task::spawn_blocking(move || logs::last_line(&log, LAST_WORDS))
+        .await
+        .ok()
+        .and_then(Result::ok)
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use cnlab_model::{Timestamp, id::ServerId};
+    use node_core::WorkloadId;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn last_words_have_an_end_whatever_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let holder = Holder {
+            workload: WorkloadId::Server(ServerId::from_ulid(cnlab_model::id::Ulid(1))),
+            fence: 1,
+        };
+        let record = Record::new(holder, None, None, Timestamp(1));
+        let life = Life::new(folder.path().to_owned(), record, String::new());
+        assert_eq!(last_words(&life).await, "");
+        // More than any channel holds, and no line break in it.
+        let mut log = b"first\n".to_vec();
+        log.resize(3 << 20, b'x');
+        std::fs::write(folder.path().join("log"), &log).unwrap();
+        let ended = Ended {
+            how: "exit code 1".to_owned(),
+            out_of_memory: false,
+        };
+        let failure = tokio::time::timeout(cnlab_testkit::GENEROUS, died(&life, &ended))
+            .await
+            .expect("a long line has an end");
+        let words = "x".repeat(usize::try_from(LAST_WORDS).unwrap());
+        assert_eq!(
+            failure.cause,
+            format!("exit code 1; its last words: {words}")
+        );
+        std::fs::write(folder.path().join("log"), "one\ntwo \n\n").unwrap();
+        assert_eq!(last_words(&life).await, "two");
     }
-    drop(sender);
-    let mut words = Vec::new();
-    while let Some(chunk) = receiver.recv().await {
-        words.extend_from_slice(&chunk);
-    }
-    words.truncate(LAST_WORDS);
-    String::from_utf8_lossy(&words).trim().to_owned()
 }

@@ -1,7 +1,7 @@
 //! What a workload wrote: the last lines, and what follows.
 
 use std::{
-    io::{self, SeekFrom},
+    io::{self, Read as _, Seek as _, SeekFrom},
     path::Path,
     sync::Arc,
     time::Duration,
@@ -19,6 +19,9 @@ use super::{Node, life::Life};
 
 const CHUNK: usize = 32 * 1024;
 const POLL: Duration = Duration::from_millis(200);
+
+/// How far back the last lines are looked for: a workload may write lines without an end.
+const FARTHEST: u64 = 8 << 20;
 
 /// Chunks of a log on their way to a slow reader.
 const WAITING: usize = 16;
@@ -57,7 +60,10 @@ pub(crate) async fn send(
     let path = life.folder.join("log");
     let mut at = match tail_lines {
         0 => 0,
-        lines => start_of_last(&path, lines).await?,
+        lines => tokio::select! {
+            start = start_of_last(&path, lines) => start?,
+            () = to.closed() => return Ok(()),
+        },
     };
     loop {
         // Asked before reading: what was written before the end is then read for certain.
@@ -106,23 +112,31 @@ async fn send_from(path: &Path, at: u64, to: &mpsc::Sender<Bytes>) -> io::Result
     }
 }
 
-/// Where the last lines begin, found from the end so that a long log costs nothing.
+/// Where the last lines begin, found from the end so that a long log costs nothing. Where they
+/// would begin more than [`FARTHEST`] before the end, as many of them as lie behind that.
 async fn start_of_last(path: &Path, lines: u32) -> io::Result<u64> {
     let Some((mut file, length)) = open(path).await? else {
         return Ok(0);
     };
     let step = u64::try_from(CHUNK).unwrap_or(u64::MAX);
+    let farthest = length.saturating_sub(FARTHEST);
     let mut left = lines;
     let mut end = length;
-    while end > 0 {
-        let start = end.saturating_sub(step);
+    let mut first = None;
+    while end > farthest {
+        let start = end.saturating_sub(step).max(farthest);
         file.seek(SeekFrom::Start(start)).await?;
         let mut chunk = vec![0; usize::try_from(end - start).unwrap_or(CHUNK)];
-        file.read_exact(&mut chunk).await?;
+        match file.read_exact(&mut chunk).await {
+            // It was begun anew meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+            read => drop(read?),
+        }
         for (index, byte) in chunk.iter().enumerate().rev() {
             let position = start.saturating_add(u64::try_from(index).unwrap_or(0));
             // The break that ends the last line does not begin another.
             if *byte == b'\n' && position + 1 != length {
+                first = Some(position + 1);
                 left = left.saturating_sub(1);
                 if left == 0 {
                     return Ok(position + 1);
@@ -131,7 +145,26 @@ async fn start_of_last(path: &Path, lines: u32) -> io::Result<u64> {
         }
         end = start;
     }
-    Ok(0)
+    if farthest == 0 {
+        return Ok(0);
+    }
+    // Rather the end of one endless line than nothing.
+    Ok(first.unwrap_or(farthest))
+}
+
+/// The last line that is not empty among the last bytes of a file, without the spaces around
+/// it; empty when there is none. Blocks, but reads no more than those bytes.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(crate) fn last_line(path: &Path, within: u64) -> io::Result<String> {
+    let mut file = std::fs::File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(within)))?;
+    let mut bytes = Vec::new();
+    file.take(within).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(text.trim().lines().last().unwrap_or("").trim().to_owned())
 }
 
 #[cfg(test)]
@@ -158,5 +191,20 @@ mod tests {
             start_of_last(&folder.path().join("none"), 5).await.unwrap(),
             0
         );
+    }
+
+    #[tokio::test]
+    async fn the_search_for_the_last_lines_gives_up_in_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        // A hole of a terabyte, then text: only its end may be looked at.
+        let far = 1 << 40;
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(far).unwrap();
+        assert_eq!(start_of_last(&path, 1).await.unwrap(), far - FARTHEST);
+        std::os::unix::fs::FileExt::write_all_at(&file, b"\none\ntwo\n", far).unwrap();
+        assert_eq!(start_of_last(&path, 1).await.unwrap(), far + 5);
+        assert_eq!(start_of_last(&path, 100).await.unwrap(), far + 1);
+        assert_eq!(last_line(&path, 100).unwrap(), "two");
     }
 }
