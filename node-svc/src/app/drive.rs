@@ -129,9 +129,11 @@ impl Node {
                 {
                     tracing::warn!(%error, "the slice of a running workload is not attached");
                 }
-                self.know_peer(life, record.uid.unwrap_or(0))
-                    .await
-                    .map_err(End::Failed)?;
+                if let Err(failure) = self.know_peer(life, record.uid.unwrap_or(0)).await {
+                    // Nobody could reach it, and its blocks may be given away only without it.
+                    self.end_process(life, process.as_ref()).await;
+                    return Err(End::Failed(failure));
+                }
                 let detail = if record.phase == Phase::Ready {
                     ""
                 } else {
@@ -188,7 +190,8 @@ impl Node {
             return Err(End::Asked);
         }
         let process = self.runner().start(&plan).await.map_err(End::Failed)?;
-        self.know_peer(life, uid).await.map_err(End::Failed)?;
+        // From here on there is a process: no way out of this life leaves it running.
+        life.set_peer(Peer::new(&life.folder, uid, &plan.token));
         let (handle, unenforced) = (process.handle(), process.unenforced());
         self.tell(
             life,
@@ -302,6 +305,7 @@ impl Node {
         })
     }
 
+    /// Reads what an earlier node-svc knew of the notebook.
     async fn know_peer(&self, life: &Arc<Life>, uid: u32) -> Result<(), Failure> {
         let this = Arc::clone(life);
         let token = tokio::task::spawn_blocking(move || this.token())

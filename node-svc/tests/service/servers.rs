@@ -591,6 +591,37 @@ async fn a_node_that_died_in_the_middle_of_a_start_never_runs_two() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_cannot_be_reached_again_is_ended_before_its_blocks_are_free() {
+    let data = tempfile::tempdir().unwrap();
+    let scheduler = Scheduler::start().await;
+    let envs = shared_environments();
+    let node = OwnProcess::start(data.path(), &scheduler, &envs).await;
+    let gpu = scheduler.registrations()[0].gpus[0].clone();
+    let request = launch_request(&gpu, 4);
+    let _leftovers = Leftovers(vec![request.workload_id.clone()]);
+    node.client
+        .clone()
+        .launch_workload(request.clone())
+        .await
+        .unwrap();
+    until(&node.client, &request.workload_id, WorkloadState::Ready).await;
+    node.kill().await;
+
+    // Without its token the notebook lets nobody in, the node included.
+    let life = data
+        .path()
+        .join("nodes/local/workloads")
+        .join(&request.workload_id)
+        .join("4");
+    std::fs::remove_file(life.join("token")).unwrap();
+    let node = OwnProcess::start(data.path(), &scheduler, &envs).await;
+    let failed = until(&node.client, &request.workload_id, WorkloadState::Failed).await;
+    assert_eq!(failed.failure.unwrap().reason, "NODE_STORAGE_FAILED");
+    assert!(supervisors(&request.workload_id).is_empty());
+    assert!(processes_of(&request.workload_id).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_updated_keeps_its_servers() {
     let data = tempfile::tempdir().unwrap();
     let scheduler = Scheduler::start().await;
