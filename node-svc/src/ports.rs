@@ -198,7 +198,10 @@ pub trait Process: fmt::Debug + Send + Sync {
     fn unenforced(&self) -> Vec<String>;
 
     /// Waits until it is over and nothing of it is left.
-    async fn ended(&self) -> Ended;
+    ///
+    /// # Errors
+    /// When it is over and something of it survives. The next call tries again to end that.
+    async fn ended(&self) -> Result<Ended, Failure>;
 
     /// Asks it to end, and ends it after the grace; returns when it is seen gone.
     ///

@@ -273,27 +273,21 @@ impl Process for SandboxedProcess {
         self.0.unenforced().to_vec()
     }
 
-    async fn ended(&self) -> Ended {
+    async fn ended(&self) -> Result<Ended, Failure> {
         loop {
             let running = Arc::clone(&self.0);
             let over = blocking(move || {
                 if !running.wait(Some(WATCH_SLICE)) {
                     return Ok(None);
                 }
-                if let Err(error) = running.identity().remove_leftovers() {
-                    tracing::warn!(%error, "a workload left something behind");
-                }
+                running
+                    .identity()
+                    .remove_leftovers()
+                    .map_err(|error| failure(&error))?;
                 Ok(Some(how_it_ended(running.exit_record())))
             });
-            match over.await {
-                Ok(Some(ended)) => return ended,
-                Ok(None) => {}
-                Err(failure) => {
-                    return Ended {
-                        how: failure.cause,
-                        out_of_memory: false,
-                    };
-                }
+            if let Some(ended) = over.await? {
+                return Ok(ended);
             }
         }
     }

@@ -320,7 +320,7 @@ impl Node {
 
     /// Waits for the page, then for the end.
     async fn watch(&self, life: &Arc<Life>, process: &dyn Process) -> End {
-        let ended = process.ended();
+        let ended = self.ended(life, process);
         let mut ended = std::pin::pin!(ended);
         if life.phase() != Phase::Ready {
             let answered = async {
@@ -360,19 +360,36 @@ impl Node {
         }
     }
 
+    /// Waits until a process is over by itself and nothing of it is left, however long that
+    /// takes: its blocks may not be given away before.
+    async fn ended(&self, life: &Arc<Life>, process: &dyn Process) -> Ended {
+        loop {
+            match process.ended().await {
+                Ok(ended) => return ended,
+                Err(failure) => self.still_ending(life, &failure).await,
+            }
+        }
+    }
+
     /// Ends a process, however long it takes: its blocks may not be given away before.
     async fn end_process(&self, life: &Arc<Life>, process: &dyn Process) {
         let grace = self.config.process.stop_grace.0;
         while let Err(failure) = process.terminate(grace).await {
-            self.tell(
-                life,
-                Event::StopAsked,
-                "waiting for processes that do not end",
-                |_| {},
-            )
-            .await;
-            self.survivors(life.holder, &failure).await;
+            self.still_ending(life, &failure).await;
         }
+    }
+
+    /// Says that a life is not over because processes of it survive, and waits before the next
+    /// try to end them.
+    async fn still_ending(&self, life: &Arc<Life>, failure: &Failure) {
+        self.tell(
+            life,
+            Event::StopAsked,
+            "waiting for processes that do not end",
+            |_| {},
+        )
+        .await;
+        self.survivors(life.holder, failure).await;
     }
 
     async fn end_lost(&self, holder: Holder) {

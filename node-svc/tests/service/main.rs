@@ -7,6 +7,7 @@
     reason = "helpers of tests fail the test"
 )]
 
+mod endings;
 mod environments;
 mod gpus;
 mod refusals;

@@ -15,14 +15,15 @@ use http_body_util::BodyExt as _;
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 
-struct Bench {
-    data: tempfile::TempDir,
-    scheduler: Scheduler,
-    node: InProcess,
+/// A node with its scheduler.
+pub(crate) struct Bench {
+    pub(crate) data: tempfile::TempDir,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) node: InProcess,
 }
 
 impl Bench {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let data = tempfile::tempdir().unwrap();
         let scheduler = Scheduler::start().await;
         let node = InProcess::start(config(data.path(), &scheduler.endpoint)).await;
@@ -38,11 +39,11 @@ impl Bench {
         }
     }
 
-    fn request(&self, fence: u64) -> pb::LaunchWorkloadRequest {
+    pub(crate) fn request(&self, fence: u64) -> pb::LaunchWorkloadRequest {
         launch_request(&self.scheduler.registrations()[0].gpus[0], fence)
     }
 
-    async fn launch(&self, request: &pb::LaunchWorkloadRequest) -> pb::Workload {
+    pub(crate) async fn launch(&self, request: &pb::LaunchWorkloadRequest) -> pb::Workload {
         let accepted = self
             .node
             .client
@@ -60,7 +61,7 @@ impl Bench {
         .await
     }
 
-    async fn stop(&self, workload: &pb::Workload) -> pb::Workload {
+    pub(crate) async fn stop(&self, workload: &pb::Workload) -> pb::Workload {
         let request = pb::StopWorkloadRequest {
             workload_id: workload.workload_id.clone(),
             fence: workload.fence,
@@ -74,13 +75,13 @@ impl Bench {
             .into_inner()
     }
 
-    async fn end(self) {
+    pub(crate) async fn end(self) {
         self.node.running.stop().await;
     }
 }
 
 /// The processes that belong to a workload, by the environment they were started with.
-fn processes_of(workload_id: &str) -> Vec<cnlab_testkit::ProcessEntry> {
+pub(crate) fn processes_of(workload_id: &str) -> Vec<cnlab_testkit::ProcessEntry> {
     cnlab_testkit::marked("CNLAB_SERVER_ID", workload_id).unwrap()
 }
 
@@ -587,37 +588,6 @@ async fn a_node_that_died_in_the_middle_of_a_start_never_runs_two() {
         fence: 5,
     };
     client.stop_workload(stop).await.unwrap();
-    assert!(processes_of(&request.workload_id).is_empty());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_cannot_be_reached_again_is_ended_before_its_blocks_are_free() {
-    let data = tempfile::tempdir().unwrap();
-    let scheduler = Scheduler::start().await;
-    let envs = shared_environments();
-    let node = OwnProcess::start(data.path(), &scheduler, &envs).await;
-    let gpu = scheduler.registrations()[0].gpus[0].clone();
-    let request = launch_request(&gpu, 4);
-    let _leftovers = Leftovers(vec![request.workload_id.clone()]);
-    node.client
-        .clone()
-        .launch_workload(request.clone())
-        .await
-        .unwrap();
-    until(&node.client, &request.workload_id, WorkloadState::Ready).await;
-    node.kill().await;
-
-    // Without its token the notebook lets nobody in, the node included.
-    let life = data
-        .path()
-        .join("nodes/local/workloads")
-        .join(&request.workload_id)
-        .join("4");
-    std::fs::remove_file(life.join("token")).unwrap();
-    let node = OwnProcess::start(data.path(), &scheduler, &envs).await;
-    let failed = until(&node.client, &request.workload_id, WorkloadState::Failed).await;
-    assert_eq!(failed.failure.unwrap().reason, "NODE_STORAGE_FAILED");
-    assert!(supervisors(&request.workload_id).is_empty());
     assert!(processes_of(&request.workload_id).is_empty());
 }
 

@@ -1,0 +1,110 @@
+//! Ends of workloads that go another way than asked: blocks are free only when nothing runs.
+//!
+//! Needs root, cgroups, python3 with venv, and a Python index.
+
+use cnlab_proto::node::v1::WorkloadState;
+use cnlab_testkit::{ChildGuard, Signal, tied_command};
+
+use crate::servers::{Bench, processes_of};
+use crate::support::{
+    Leftovers, OwnProcess, Scheduler, launch_request, shared_environments, supervisors, until,
+};
+
+/// A process in a group below a workload's own, where nothing that ends the workload sees it.
+struct Survivor {
+    group: std::path::PathBuf,
+    process: ChildGuard,
+}
+
+impl Survivor {
+    fn of(record: &serde_json::Value) -> Self {
+        let group = record["handle"]["cgroups"][0]["path"]
+            .as_str()
+            .expect("this test makes a cgroup: run it as root on a machine with cgroups");
+        let group = std::path::Path::new(group).join("survivor");
+        std::fs::create_dir(&group).unwrap();
+        let mut command = tied_command("sleep", Signal::SIGKILL);
+        command.arg("infinity");
+        let process = ChildGuard::spawn(command).unwrap();
+        std::fs::write(group.join("cgroup.procs"), process.pid().to_string()).unwrap();
+        Self { group, process }
+    }
+
+    async fn end(mut self) {
+        self.process.signal(Signal::SIGKILL).unwrap();
+        self.process
+            .wait_exit(cnlab_testkit::GENEROUS)
+            .await
+            .unwrap();
+        cnlab_testkit::wait_until(cnlab_testkit::GENEROUS, "an empty group", async || {
+            std::fs::remove_dir(&self.group).is_ok()
+        })
+        .await
+        .unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_notebook_whose_processes_survive_is_not_over() {
+    let bench = Bench::new().await;
+    let request = bench.request(1);
+    let other = bench.request(2);
+    let _leftovers = Leftovers(vec![request.workload_id.clone(), other.workload_id.clone()]);
+    bench.launch(&request).await;
+    let record = bench
+        .data
+        .path()
+        .join("nodes/local/workloads")
+        .join(&request.workload_id)
+        .join("1/record.json");
+    let record = serde_json::from_slice(&std::fs::read(record).unwrap()).unwrap();
+    let survivor = Survivor::of(&record);
+    let client = &bench.node.client;
+    processes_of(&request.workload_id)
+        .into_iter()
+        .find(|process| process.command.contains("-m jupyterlab"))
+        .unwrap()
+        .kill();
+    let ending = until(client, &request.workload_id, WorkloadState::Stopping).await;
+    assert_eq!(ending.detail, "waiting for processes that do not end");
+    // Its blocks are not free: who gets them waits.
+    client.clone().launch_workload(other.clone()).await.unwrap();
+    let waiting = until(client, &other.workload_id, WorkloadState::Accepted).await;
+    assert_eq!(waiting.fence, 2);
+
+    survivor.end().await;
+    until(client, &request.workload_id, WorkloadState::Stopped).await;
+    until(client, &other.workload_id, WorkloadState::Ready).await;
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_cannot_be_reached_again_is_ended_before_its_blocks_are_free() {
+    let data = tempfile::tempdir().unwrap();
+    let scheduler = Scheduler::start().await;
+    let envs = shared_environments();
+    let node = OwnProcess::start(data.path(), &scheduler, &envs).await;
+    let gpu = scheduler.registrations()[0].gpus[0].clone();
+    let request = launch_request(&gpu, 4);
+    let _leftovers = Leftovers(vec![request.workload_id.clone()]);
+    node.client
+        .clone()
+        .launch_workload(request.clone())
+        .await
+        .unwrap();
+    until(&node.client, &request.workload_id, WorkloadState::Ready).await;
+    node.kill().await;
+
+    // Without its token the notebook lets nobody in, the node included.
+    let life = data
+        .path()
+        .join("nodes/local/workloads")
+        .join(&request.workload_id)
+        .join("4");
+    std::fs::remove_file(life.join("token")).unwrap();
+    let node = OwnProcess::start(data.path(), &scheduler, &envs).await;
+    let failed = until(&node.client, &request.workload_id, WorkloadState::Failed).await;
+    assert_eq!(failed.failure.unwrap().reason, "NODE_STORAGE_FAILED");
+    assert!(supervisors(&request.workload_id).is_empty());
+    assert!(processes_of(&request.workload_id).is_empty());
+}
