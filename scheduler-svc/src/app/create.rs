@@ -44,7 +44,11 @@ impl App {
         ask: NewServer,
         attempt: &Attempt,
     ) -> Result<View, SchedulerError> {
-        let mut server = self.new_server(caller, &ask)?;
+        let mut server = match self.new_server(caller, &ask) {
+            Ok(server) => server,
+            // Catalogues and the caller's projects change; what was answered once holds.
+            Err(error) => return self.kept_answer(attempt).await?.ok_or(error),
+        };
         let past = starts::of_image(self.db.read(), &server.image).await?;
         let _turn = self.turn().await;
         for _ in 0..TRIES {

@@ -8,6 +8,16 @@ use crate::{
     world::{Database, World, ada, ask, done, keyed, launched, person},
 };
 
+const IMAGES: &str = r#"
+[[image]]
+name = "jupyter:minimal"
+reference = "jupyter/minimal-notebook:latest"
+description = "JupyterLab and nothing else"
+packages = ["jupyterlab==4.6.6"]
+build = "40s"
+start = "4s"
+"#;
+
 async fn a_repeated_create_makes_one_server(database: Database) {
     let mut world = World::start(database).await;
     let node = world.node("gpu-box", &["H100"]).await;
@@ -69,6 +79,22 @@ async fn a_repeated_create_makes_one_server(database: Database) {
     assert_ne!(bobs.unwrap().id, answers[0].id);
 }
 
+async fn a_repeated_create_outlives_its_image(database: Database) {
+    let mut world = World::start(database).await;
+    let _node = world.node("gpu-box", &["H100"]).await;
+    let me = ada();
+    let create = || keyed(&me, "key-1", ask("a"));
+    let first = done(world.servers().create_server(create()).await).unwrap();
+    // Somebody takes the image out of the catalogue before the answer is asked for again.
+    world.stop().await;
+    world.config.catalog.images_file = Some(world.file("images.toml", IMAGES));
+    world.start_again().await;
+    let refused = world.create(&me, ask("b")).await.unwrap_err();
+    assert_eq!(refused.reason, "IMAGE_NOT_FOUND");
+    let again = done(world.servers().create_server(create()).await).unwrap();
+    assert_eq!(again, first);
+}
+
 async fn a_repeated_delete_answers_as_the_first_did(database: Database) {
     let world = World::start(database).await;
     let node = world.node("gpu-box", &["H100"]).await;
@@ -90,5 +116,6 @@ async fn a_repeated_delete_answers_as_the_first_did(database: Database) {
 
 on_both!(
     a_repeated_create_makes_one_server,
+    a_repeated_create_outlives_its_image,
     a_repeated_delete_answers_as_the_first_did,
 );
