@@ -93,8 +93,6 @@ impl Service for Scheduler {
             runtime,
         }));
         let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&app)));
-        let recovered = dispatcher.recover().await;
-        recovered.map_err(|error| StartError::from_fault(&error))?;
         Ok(Arc::new(Self { app, dispatcher }))
     }
 

@@ -1,7 +1,9 @@
 //! What other services are to be told, written in the transaction that made it true.
 //!
 //! **Invariants**
-//! - Delivery is at least once: a claim that was not finished in time is handed out again.
+//! - Delivery is at least once: a claim that was neither finished nor renewed in time is handed
+//!   out again. Whoever claims calls itself by a name that no other process has, so that it
+//!   neither prolongs nor gives back what somebody else holds.
 //! - Messages of one aggregate are handed out in the order of their commits, each only after
 //!   the one before it was delivered.
 
@@ -11,8 +13,8 @@ use cnlab_model::Timestamp;
 use sea_orm::{
     ActiveModelTrait,
     ActiveValue::Set,
-    ColumnTrait, ConnectionTrait, DbErr, EntityTrait, IsolationLevel, Order, PaginatorTrait,
-    QueryFilter, QueryOrder, QuerySelect,
+    ColumnTrait, Condition, ConnectionTrait, DbErr, EntityTrait, IsolationLevel, Order,
+    PaginatorTrait, QueryFilter, QueryOrder, QuerySelect,
     sea_query::{Alias, Expr, ExprTrait, LockBehavior, LockType, Query},
 };
 
@@ -43,6 +45,9 @@ mod row {
 
     impl ActiveModelBehavior for ActiveModel {}
 }
+
+/// Most messages of one claim, far below the variables that a statement may have.
+const MOST: u64 = 1000;
 
 /// A message to be delivered.
 #[derive(Debug, Clone, PartialEq)]
@@ -110,8 +115,8 @@ pub async fn push(tx: &Tx, message: NewMessage) -> Result<i64, DbError> {
     Ok(row.insert(tx).await?.id)
 }
 
-/// Hands out up to `limit` messages that are due, oldest first and at most one per aggregate:
-/// its oldest. Until the time `until` nobody else gets them.
+/// Hands out up to `limit` messages that are due, but never more than 1,000, oldest first and at
+/// most one per aggregate: its oldest. Until the time `until` nobody else gets them.
 ///
 /// # Errors
 /// What the database says.
@@ -141,7 +146,7 @@ pub async fn claim(
             .filter(row::Column::LockedUntil.lte(now.0))
             .filter(Expr::exists(older).not())
             .order_by(row::Column::Id, Order::Asc)
-            .limit(limit)
+            .limit(std::cmp::min(limit, MOST))
             .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
             .all(&tx)
             .await?;
@@ -183,6 +188,28 @@ pub async fn done_in(tx: &Tx, id: i64) -> Result<(), DbError> {
     Ok(())
 }
 
+/// Prolongs a claim until the time `until`, while the delivery goes on. Answers `false` when
+/// the claim is lost: it ran out and the message was claimed anew, or it is gone.
+///
+/// # Errors
+/// What the database says.
+pub async fn renew(
+    db: &Db,
+    message: &Message,
+    owner: &str,
+    until: Timestamp,
+) -> Result<bool, DbError> {
+    db.write_at(IsolationLevel::ReadCommitted, |tx| async move {
+        let renewed = row::Entity::update_many()
+            .col_expr(row::Column::LockedUntil, Expr::val(until.0))
+            .filter(message.claim_of(owner))
+            .exec(&tx)
+            .await?;
+        Ok(renewed.rows_affected == 1)
+    })
+    .await
+}
+
 /// Gives a message back that could not be delivered; it is due again at `not_before`. Does
 /// nothing when `owner` no longer has the claim.
 ///
@@ -190,7 +217,7 @@ pub async fn done_in(tx: &Tx, id: i64) -> Result<(), DbError> {
 /// What the database says.
 pub async fn retry(
     db: &Db,
-    id: i64,
+    message: &Message,
     owner: &str,
     not_before: Timestamp,
     error: &str,
@@ -201,8 +228,7 @@ pub async fn retry(
             .col_expr(row::Column::LockedUntil, Expr::val(i64::MIN))
             .col_expr(row::Column::Owner, Expr::val(None::<String>))
             .col_expr(row::Column::LastError, Expr::val(error))
-            .filter(row::Column::Id.eq(id))
-            .filter(row::Column::Owner.eq(owner))
+            .filter(message.claim_of(owner))
             .exec(&tx)
             .await?;
         Ok(())
@@ -216,6 +242,16 @@ pub async fn retry(
 /// What the database says.
 pub async fn waiting(db: &Db) -> Result<u64, DbError> {
     Ok(row::Entity::find().count(db.read()).await?)
+}
+
+impl Message {
+    /// This claim and no later one, not even one of the same owner.
+    fn claim_of(&self, owner: &str) -> Condition {
+        Condition::all()
+            .add(row::Column::Id.eq(self.id))
+            .add(row::Column::Owner.eq(owner))
+            .add(row::Column::Attempts.eq(self.attempts))
+    }
 }
 
 impl TryFrom<row::Model> for Message {

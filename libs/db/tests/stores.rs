@@ -27,7 +27,8 @@ use fixture::{BrokenTables, OldTables, Store, Tables, TestError, all, hit, set, 
 use sea_orm::{ConnectionTrait, Statement};
 use tables::{
     idempotency_keys_are_bound_and_expire, idempotent_requests_have_one_effect,
-    outbox_claimers_never_share_a_message, outbox_claims_expire_and_retries_wait,
+    outbox_claimers_never_share_a_message, outbox_claims_are_renewed_by_who_has_them,
+    outbox_claims_expire_and_retries_wait, outbox_claims_of_any_size_are_carried_out,
     outbox_is_part_of_the_transaction, outbox_keeps_the_order_of_each_aggregate,
 };
 
@@ -61,6 +62,8 @@ on_both! {
     unique_violations_are_told_apart
     outbox_keeps_the_order_of_each_aggregate
     outbox_claims_expire_and_retries_wait
+    outbox_claims_are_renewed_by_who_has_them
+    outbox_claims_of_any_size_are_carried_out
     outbox_claimers_never_share_a_message
     outbox_is_part_of_the_transaction
     idempotent_requests_have_one_effect

@@ -1,4 +1,9 @@
 //! Tells other services what the outbox holds, at least once and in order per server.
+//!
+//! A delivery holds its message by a short claim, which it renews for as long as it takes; a
+//! delivery whose claim is lost is broken off. So nothing is taken over from a dispatcher that
+//! works, however many there are, and what a killed one left goes out when its claims have run
+//! out, without any step at the start.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,15 +28,14 @@ use crate::{
     },
 };
 
-/// One name for all lives of the scheduler of a cell.
-const OWNER: &str = "scheduler-svc";
 /// Messages that are delivered side by side.
 const AT_ONCE: usize = 32;
-/// A message is handed out again after this time. Above the longest call, so that a call is
-/// repeated only after a crash.
-const CLAIMED_FOR: Duration = Duration::from_secs(30);
-/// Most messages that are looked at after a restart; one per server or grant.
-const RECOVERED: u64 = 100_000;
+/// A message is handed out again after this time, by this process or another one, unless its
+/// claim is renewed. Short, since what a scheduler had in its hands when it was killed waits
+/// for so long.
+const CLAIMED_FOR: Duration = Duration::from_secs(6);
+/// How often the claim of a delivery that goes on is renewed.
+const RENEWED_EVERY: Duration = Duration::from_secs(2);
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 /// How long a refusal that repeating does not change is left alone.
@@ -43,6 +47,8 @@ const AFTER_ERROR: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
     app: Arc<App>,
+    /// No other process has this name, nor another life of this one.
+    owner: Arc<str>,
     places: Arc<Semaphore>,
 }
 
@@ -75,25 +81,10 @@ impl From<CallError> for Stays {
 impl Dispatcher {
     pub(crate) fn new(app: Arc<App>) -> Self {
         Self {
+            owner: app.runtime.ids.ulid().to_string().into(),
             app,
             places: Arc::new(Semaphore::new(AT_ONCE)),
         }
-    }
-
-    /// Takes back what an earlier life of this scheduler had in its hands when it ended, so
-    /// that nothing waits until those claims run out.
-    ///
-    /// # Errors
-    /// When the outbox cannot be read.
-    pub(crate) async fn recover(&self) -> Result<(), cnlab_db::DbError> {
-        let now = self.app.runtime.clock.now();
-        // Claims as if theirs had run out, and for no time at all.
-        let held = now.plus(CLAIMED_FOR);
-        let taken = outbox::claim(&self.app.db, OWNER, held, now, RECOVERED).await?;
-        if !taken.is_empty() {
-            tracing::info!(messages = taken.len(), "undelivered messages found");
-        }
-        Ok(())
     }
 
     /// What wakes it.
@@ -123,16 +114,16 @@ impl Dispatcher {
         let now = self.app.runtime.clock.now();
         let limit = u64::try_from(free).unwrap_or(1);
         let until = now.plus(CLAIMED_FOR);
-        let messages = outbox::claim(&self.app.db, OWNER, now, until, limit).await?;
+        let messages = outbox::claim(&self.app.db, &self.owner, now, until, limit).await?;
         let count = messages.len();
         for message in messages {
             let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
                 // Only this loop takes places, and it asked for no more than were free.
                 break;
             };
-            let app = Arc::clone(&self.app);
+            let (app, owner) = (Arc::clone(&self.app), Arc::clone(&self.owner));
             self.app.runtime.tasks.spawn("deliver", async move {
-                deliver(&app, &message).await;
+                deliver(&app, &owner, &message).await;
                 drop(place);
                 app.outbox.wake();
             });
@@ -146,27 +137,52 @@ fn failed(error: &cnlab_db::DbError) -> Next {
     Next::After(AFTER_ERROR)
 }
 
-async fn deliver(app: &Arc<App>, message: &Message) {
+async fn deliver(app: &Arc<App>, owner: &str, message: &Message) {
     let job = match Job::read(message) {
         Ok(job) => job,
-        Err(error) => return keep(app, message, &Stays::Ours(error)).await,
+        Err(error) => return keep(app, owner, message, &Stays::Ours(error)).await,
     };
     let span = trace::span_with_parent(message.traceparent.as_deref(), job.span_name());
     async {
-        match perform(app, &job).await {
+        let performed = tokio::select! {
+            performed = perform(app, &job) => performed,
+            () = until_lost(app, owner, message) => {
+                tracing::warn!(topic = message.topic, "a delivery is broken off, its claim is not held any more");
+                return;
+            }
+        };
+        match performed {
             Ok(()) => {
                 if let Err(error) = outbox::done(&app.db, message.id).await {
                     tracing::warn!(%error, topic = message.topic, "a delivered message stays in the outbox");
                 }
             }
-            Err(stays) => keep(app, message, &stays).await,
+            Err(stays) => keep(app, owner, message, &stays).await,
         }
     }
     .instrument(span)
     .await;
 }
 
-async fn keep(app: &Arc<App>, message: &Message, stays: &Stays) {
+/// Renews the claim of a message; returns when it is lost, or not to be renewed any more since
+/// this process ends.
+async fn until_lost(app: &App, owner: &str, message: &Message) {
+    loop {
+        tokio::time::sleep(RENEWED_EVERY).await;
+        if app.runtime.tasks.token().is_cancelled() {
+            return;
+        }
+        let until = app.runtime.clock.now().plus(CLAIMED_FOR);
+        match outbox::renew(&app.db, message, owner, until).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            // The next one may come in time; somebody who takes the message over says so.
+            Err(error) => tracing::warn!(%error, topic = message.topic, "a claim was not renewed"),
+        }
+    }
+}
+
+async fn keep(app: &App, owner: &str, message: &Message, stays: &Stays) {
     let (wait, text) = match stays {
         Stays::Away(error) => (retry_after(message.attempts), error.to_string()),
         Stays::Refused(error) => {
@@ -179,7 +195,7 @@ async fn keep(app: &Arc<App>, message: &Message, stays: &Stays) {
         }
     };
     let not_before = app.runtime.clock.now().plus(wait);
-    if let Err(error) = outbox::retry(&app.db, message.id, OWNER, not_before, &text).await {
+    if let Err(error) = outbox::retry(&app.db, message, owner, not_before, &text).await {
         // It is handed out again when the claim has run out.
         tracing::warn!(%error, topic = message.topic, "a message could not be put back");
     }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use cnlab_db::Db;
 use cnlab_model::{ErrorKind, Timestamp};
 use cnlab_proto::{node::v1::WorkloadState, scheduler::v1::ServerState};
 use cnlab_service::{Span, runtime::TestClock, status::PublicError};
 use cnlab_testkit::{GENEROUS, wait_until};
+use sea_orm::{ConnectionTrait as _, DbBackend, Statement};
 
 use crate::{
     on_both,
@@ -41,28 +43,103 @@ async fn a_launch_that_was_not_sent_goes_out_after_a_restart(database: Database)
     assert_eq!(world.billing.intervals().len(), 1);
 }
 
-async fn a_launch_that_was_in_flight_is_sent_again_at_once(database: Database) {
+/// Longer than a claim lives that nobody renews.
+const CLAIM_GONE: Duration = Duration::from_secs(10);
+
+async fn a_launch_that_was_in_flight_is_sent_again_soon(database: Database) {
     let mut world = World::start_with(database, |config| {
         config.common.shutdown_grace = Span(Duration::from_millis(50));
     })
     .await;
     world.stop().await;
-    // The clock stands still: a claim of the first life never runs out by itself.
-    world.clock = Some(TestClock::at(Timestamp(1_800_000_000_000_000)));
+    let clock = TestClock::at(Timestamp(1_800_000_000_000_000));
+    world.clock = Some(clock.clone());
     world.start_again().await;
     let node = world.node("gpu-box", &["H100"]).await;
     node.state().hangs = true;
     let created = world.create(&ada(), ask("a")).await.unwrap();
     wait_until(GENEROUS, "the launch to hang", async || {
-        node.state().hung > 0
+        !node.state().hung.is_empty()
     })
     .await
     .unwrap();
     world.stop().await;
     node.state().hangs = false;
+    clock.advance(CLAIM_GONE);
     world.start_again().await;
     launched(&node, &created.id).await;
     assert_eq!(node.state().launches[0].grant, created.grant);
+}
+
+/// When the claim of the one message in the outbox ends.
+async fn claimed_until(world: &World) -> i64 {
+    let db = Db::connect(&world.config.database).await.unwrap();
+    let select = "SELECT locked_until FROM outbox WHERE topic = 'node.launch'";
+    let statement = Statement::from_string(DbBackend::Postgres, select);
+    let row = db.read().query_one_raw(statement).await.unwrap();
+    let until = row.unwrap().try_get("", "locked_until").unwrap();
+    db.close().await;
+    until
+}
+
+/// A claim is renewed for as long as its delivery takes, and a second scheduler on the database
+/// takes nothing over before it has run out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_scheduler_leaves_alone_what_is_in_flight() {
+    let mut first = World::start_with(Database::Postgres, |config| {
+        config.common.shutdown_grace = Span(Duration::from_millis(50));
+    })
+    .await;
+    first.stop().await;
+    let began = Timestamp(1_800_000_000_000_000);
+    let clock = TestClock::at(began);
+    first.clock = Some(clock.clone());
+    first.start_again().await;
+    let node = first.node("gpu-box", &["H100"]).await;
+    node.state().hangs = true;
+    let me = ada();
+    let created = first.create(&me, ask("a")).await.unwrap();
+    let launches = |server: &str| {
+        let node = node.state();
+        node.hung.iter().filter(|hung| *hung == server).count()
+    };
+    wait_until(GENEROUS, "the launch to hang", async || {
+        launches(&created.id) == 1
+    })
+    .await
+    .unwrap();
+    let end = claimed_until(&first).await;
+    // As if nearly the whole claim had passed.
+    clock.set(Timestamp(end - 1_000_000));
+    wait_until(GENEROUS, "the claim to be renewed", async || {
+        claimed_until(&first).await > end
+    })
+    .await
+    .unwrap();
+
+    // The second one comes when the first claim would have ended.
+    let config = first.config.clone();
+    let mut second = World::start_with(Database::Postgres, |own| *own = config).await;
+    second.stop().await;
+    let later = TestClock::at(Timestamp(end + 1_000_000));
+    second.clock = Some(later.clone());
+    second.start_again().await;
+    let other = second.create(&me, ask("b")).await.unwrap();
+    wait_until(GENEROUS, "the second one's launch to hang", async || {
+        launches(&other.id) == 1
+    })
+    .await
+    .unwrap();
+    assert_eq!(launches(&created.id), 1);
+
+    // With the first one gone nobody renews, and the second one takes over.
+    first.stop().await;
+    later.advance(CLAIM_GONE);
+    wait_until(GENEROUS, "the launch to be sent again", async || {
+        launches(&created.id) == 2
+    })
+    .await
+    .unwrap();
 }
 
 async fn a_watch_that_is_cut_says_so(database: Database) {
@@ -99,7 +176,7 @@ async fn servers_grants_and_fences_outlive_the_scheduler(database: Database) {
 
 on_both!(
     a_launch_that_was_not_sent_goes_out_after_a_restart,
-    a_launch_that_was_in_flight_is_sent_again_at_once,
+    a_launch_that_was_in_flight_is_sent_again_soon,
     a_watch_that_is_cut_says_so,
     servers_grants_and_fences_outlive_the_scheduler,
 );

@@ -106,8 +106,8 @@ pub(crate) struct NodeState {
     pub(crate) logs: Vec<Vec<u8>>,
     /// Whether launches are never answered.
     pub(crate) hangs: bool,
-    /// Launches that were not answered.
-    pub(crate) hung: usize,
+    /// The servers whose launches were not answered, once per launch.
+    pub(crate) hung: Vec<String>,
 }
 
 /// A node.
@@ -194,7 +194,9 @@ impl NodeService for PeerNode {
         let launch = request.into_inner();
         let hangs = {
             let mut node = self.state();
-            node.hung += usize::from(node.hangs);
+            if node.hangs {
+                node.hung.push(launch.workload_id.clone());
+            }
             node.hangs
         };
         if hangs {

@@ -8,6 +8,7 @@ use cnlab_db::{
     outbox,
 };
 use cnlab_model::{Fault, Timestamp};
+use sea_orm::ConnectionTrait as _;
 use serde_json::json;
 
 use super::fixture::{Store, TestError, all, set, value};
@@ -69,20 +70,75 @@ pub(crate) async fn outbox_claims_expire_and_retries_wait(store: Store) {
             .await
             .unwrap()
     };
-    assert_eq!(claim("dead", 2_000).await.len(), 1);
+    let dead = claim("dead", 2_000).await;
     assert!(claim("heir", 2_099).await.is_empty());
     let got = claim("heir", 2_100).await;
     assert_eq!((got[0].id, got[0].attempts), (id, 2));
     // The old owner wakes up: it must not take the claim away from the new one.
-    outbox::retry(db, id, "dead", Timestamp(0), "late")
+    outbox::retry(db, &dead[0], "dead", Timestamp(0), "late")
         .await
         .unwrap();
     assert!(claim("third", 2_150).await.is_empty());
-    outbox::retry(db, id, "heir", Timestamp(3_000), "refused")
+    outbox::retry(db, &got[0], "heir", Timestamp(3_000), "refused")
         .await
         .unwrap();
     assert!(claim("third", 2_999).await.is_empty());
     assert_eq!(claim("third", 3_000).await[0].attempts, 3);
+}
+
+pub(crate) async fn outbox_claims_are_renewed_by_who_has_them(store: Store) {
+    let store = store.migrated().await;
+    let db = &store.db;
+    push(db, "a", 1).await;
+    let claim = async |owner: &str, now: i64| {
+        let until = Timestamp(now + 100);
+        outbox::claim(db, owner, Timestamp(now), until, 10)
+            .await
+            .unwrap()
+    };
+    let renew = async |message: &outbox::Message, owner: &str, until: i64| {
+        outbox::renew(db, message, owner, Timestamp(until))
+            .await
+            .unwrap()
+    };
+    let first = claim("slow", 2_000).await.remove(0);
+    assert!(renew(&first, "slow", 2_200).await);
+    assert!(!renew(&first, "other", 9_000).await);
+    assert!(claim("heir", 2_199).await.is_empty());
+    // It ran out; the same owner has it again, and the first delivery has lost it.
+    let second = claim("slow", 2_200).await.remove(0);
+    assert!(!renew(&first, "slow", 9_000).await);
+    outbox::retry(db, &first, "slow", Timestamp(0), "late")
+        .await
+        .unwrap();
+    assert!(claim("heir", 2_299).await.is_empty());
+    assert!(renew(&second, "slow", 2_400).await);
+    outbox::done(db, second.id).await.unwrap();
+    assert!(!renew(&second, "slow", 2_500).await);
+}
+
+/// More than a statement may have variables, on either database.
+pub(crate) async fn outbox_claims_of_any_size_are_carried_out(store: Store) {
+    let store = store.migrated().await;
+    let db = &store.db;
+    db.write(|tx| async move {
+        tx.execute_unprepared(
+            "INSERT INTO outbox \
+             (topic, aggregate, payload, created_at, not_before, attempts, locked_until) \
+             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 70000) \
+             SELECT 'test', CAST(i AS TEXT), '{}', 0, 0, 0, 0 FROM n",
+        )
+        .await?;
+        Ok::<_, DbError>(())
+    })
+    .await
+    .unwrap();
+    let (now, until) = (Timestamp(1_000), Timestamp(2_000));
+    let got = outbox::claim(db, "me", now, until, u64::from(u32::MAX))
+        .await
+        .unwrap();
+    assert_eq!(got.len(), 1000);
+    assert_eq!(outbox::waiting(db).await.unwrap(), 70_000);
 }
 
 pub(crate) async fn outbox_claimers_never_share_a_message(store: Store) {
