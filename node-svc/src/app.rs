@@ -12,6 +12,7 @@
 //! - A life's blocks are free only after its processes were seen gone.
 
 mod drive;
+mod end;
 mod facts;
 pub(crate) mod life;
 mod logs;
@@ -28,7 +29,7 @@ use std::{
 use cnlab_model::id::{NodeId, VolumeId};
 use cnlab_service::{Runtime, StartError, Wake};
 use nix::fcntl::{Flock, FlockArg};
-use node_core::{Ask, Book, Event, GpuSize, Holder, WorkloadId, book};
+use node_core::{Ask, Book, GpuSize, Holder, WorkloadId, book};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -250,8 +251,9 @@ impl Node {
             return Err(storage("the launch")(error));
         }
         *book = next;
-        drop(book);
+        // Before the next one looks: a stop of this fence must find it.
         self.lives().insert(holder, Arc::clone(&life));
+        drop(book);
         self.forget_older(holder);
         Ok((life, true))
     }
@@ -267,47 +269,6 @@ impl Node {
                 tracing::warn!(%error, "an earlier life of a workload could not be cleared away");
             }
         }
-    }
-
-    /// Ends a workload and answers when its processes are gone and its slice is free.
-    ///
-    /// A stop that comes before its launch is remembered, so that the late launch finds itself
-    /// stopped.
-    ///
-    /// # Errors
-    /// When the fence is that of an older life, or processes survive.
-    pub(crate) async fn stop(self: &Arc<Self>, holder: Holder) -> Result<Snapshot, NodeError> {
-        let Some(life) = self.newest(holder.workload) else {
-            let node = Arc::clone(self);
-            let life = tokio::task::spawn_blocking(move || node.bury(holder)).await??;
-            return Ok(life.snapshot());
-        };
-        if life.holder.fence > holder.fence {
-            return Err(NodeError::FenceTooLow {
-                fence: holder.fence,
-                seen: life.holder.fence,
-            });
-        }
-        self.ask_to_stop(&life).await;
-        life.over().await;
-        Ok(life.snapshot())
-    }
-
-    /// Marks a life as being stopped and tells its driver; does not wait.
-    pub(crate) async fn ask_to_stop(&self, life: &Arc<Life>) {
-        self.tell(life, Event::StopAsked, "ending its processes", |_| {})
-            .await;
-        life.stop.cancel();
-    }
-
-    fn bury(&self, holder: Holder) -> Result<Arc<Life>, NodeError> {
-        let now = self.runtime.clock.now();
-        let mut record = Record::new(holder, None, None, now);
-        record.phase = node_core::Phase::Stopped;
-        let life = Arc::new(Life::new(self.life_folder(holder), record, String::new()));
-        life.keep(Durability::Synced).map_err(storage("the stop"))?;
-        self.lives().insert(holder, Arc::clone(&life));
-        Ok(life)
     }
 
     /// The newest life of a workload.
@@ -379,21 +340,6 @@ impl Node {
         }
         self.lives().remove(&life.holder);
         Ok(())
-    }
-
-    /// Ends everything that runs here. Called at an orderly shutdown.
-    pub(crate) async fn end_all(self: &Arc<Self>) {
-        let running: Vec<_> = self
-            .all_lives()
-            .into_iter()
-            .filter(|life| !life.is_over())
-            .collect();
-        for life in &running {
-            self.ask_to_stop(life).await;
-        }
-        for life in &running {
-            life.over().await;
-        }
     }
 
     fn keep_book(&self, book: &Book) -> std::io::Result<()> {

@@ -106,6 +106,9 @@ impl Node {
         if record.phase == Phase::Stopping {
             life.stop.cancel();
         }
+        if record.launch.is_none() {
+            return self.bring_up(life).await;
+        }
         let Some(handle) = &record.handle else {
             // It may have been killed between the start and the record of it.
             self.end_lost(life.holder).await;
@@ -148,6 +151,8 @@ impl Node {
 
     async fn bring_up(self: &Arc<Self>, life: &Arc<Life>) -> Result<Arc<dyn Process>, End> {
         let Some(launch) = life.snapshot().record.launch else {
+            // A stop that overtook its launch: it is carried out when nothing earlier runs.
+            self.end_earlier(life.holder).await;
             return Err(End::Asked);
         };
         self.clear_the_way(life).await?;

@@ -2,7 +2,7 @@
 //!
 //! Needs root, cgroups, python3 with venv, and a Python index.
 
-use cnlab_proto::node::v1::WorkloadState;
+use cnlab_proto::node::v1::{self as pb, WorkloadState};
 use cnlab_testkit::{ChildGuard, Signal, tied_command};
 
 use crate::servers::{Bench, processes_of};
@@ -107,4 +107,39 @@ async fn a_process_that_cannot_be_reached_again_is_ended_before_its_blocks_are_f
     assert_eq!(failed.failure.unwrap().reason, "NODE_STORAGE_FAILED");
     assert!(supervisors(&request.workload_id).is_empty());
     assert!(processes_of(&request.workload_id).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_of_a_newer_fence_ends_the_older_life_and_refuses_its_late_launch() {
+    let bench = Bench::new().await;
+    let older = bench.request(5);
+    let _leftovers = Leftovers(vec![older.workload_id.clone()]);
+    bench.launch(&older).await;
+    let mut late = older.clone();
+    late.grant.as_mut().unwrap().fence = 6;
+    let stop = pb::StopWorkloadRequest {
+        workload_id: older.workload_id.clone(),
+        fence: 6,
+    };
+    let mut client = bench.node.client.clone();
+    for _ in 0..2 {
+        let stopped = client.stop_workload(stop.clone()).await.unwrap();
+        let stopped = stopped.into_inner();
+        assert_eq!(
+            (stopped.state(), stopped.fence),
+            (WorkloadState::Stopped, 6)
+        );
+        assert!(processes_of(&older.workload_id).is_empty());
+    }
+    let launched = client.launch_workload(late.clone()).await.unwrap();
+    let launched = launched.into_inner();
+    assert_eq!(
+        (launched.state(), launched.fence),
+        (WorkloadState::Stopped, 6)
+    );
+    assert!(supervisors(&older.workload_id).is_empty());
+    // The next grant is another matter.
+    late.grant.as_mut().unwrap().fence = 7;
+    bench.launch(&late).await;
+    bench.end().await;
 }
