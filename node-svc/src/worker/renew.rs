@@ -13,7 +13,11 @@ use cnlab_service::Next;
 use node_core::WorkloadId;
 
 use super::Roster;
-use crate::{app::Node, convert::encode_workload, machine};
+use crate::{
+    app::{Node, life::Life},
+    convert::encode_workload,
+    machine,
+};
 
 /// Until the scheduler has said how often it wants to hear of a node.
 const EVERY: Duration = Duration::from_secs(10);
@@ -70,9 +74,8 @@ impl Renew {
         if self.node.endpoint.get().is_none() {
             return Next::After(AFTER_FAILURE);
         }
-        let workloads = self
-            .node
-            .all_lives()
+        let said = self.node.all_lives();
+        let workloads = said
             .iter()
             .map(|life| encode_workload(life.snapshot()))
             .collect();
@@ -88,7 +91,7 @@ impl Renew {
                     self.node.register.wake();
                 }
                 for id in response.end_workload_ids {
-                    self.end(&id).await;
+                    self.end(&id, &said).await;
                 }
                 Next::After(self.rhythm.every())
             }
@@ -101,17 +104,20 @@ impl Renew {
     }
 
     /// Begins the end of a workload; its report says when it is gone.
-    async fn end(&self, id: &str) {
+    ///
+    /// The answer is about the lives that the renewal named: one that was launched since then
+    /// has a grant that the scheduler did not look at, and stays.
+    async fn end(&self, id: &str, said: &[Arc<Life>]) {
         let Ok(workload) = id.parse::<WorkloadId>() else {
             tracing::warn!(id, "the scheduler names a workload that cannot exist");
             return;
         };
-        match self.node.newest(workload) {
-            Some(life) if !life.is_over() && !life.stop.is_cancelled() => {
-                tracing::info!(%workload, "ending a workload whose grant is gone");
-                self.node.ask_to_stop(&life).await;
+        for life in said {
+            let meant = life.holder.workload == workload;
+            if meant && !life.is_over() && !life.stop.is_cancelled() {
+                tracing::info!(%workload, fence = life.holder.fence, "ending a workload whose grant is gone");
+                self.node.ask_to_stop(life).await;
             }
-            Some(_) | None => {}
         }
     }
 }

@@ -143,3 +143,42 @@ async fn a_stop_of_a_newer_fence_ends_the_older_life_and_refuses_its_late_launch
     bench.launch(&late).await;
     bench.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_answer_to_a_renewal_ends_no_life_that_it_did_not_name() {
+    let bench = Bench::new().await;
+    let mut request = bench.request(1);
+    let _leftovers = Leftovers(vec![request.workload_id.clone()]);
+    bench.launch(&request).await;
+    let scheduler = &bench.scheduler;
+    scheduler.answer_later(true);
+    scheduler.end(&request.workload_id);
+    cnlab_testkit::wait_until(cnlab_testkit::GENEROUS, "a renewal", async || {
+        scheduler.has_answered_end()
+    })
+    .await
+    .unwrap();
+    let named = scheduler.renewals().pop().unwrap().workloads;
+    assert_eq!(named[0].fence, 1);
+    // While the answer is on its way, a newer grant arrives.
+    request.grant.as_mut().unwrap().fence = 2;
+    let mut client = bench.node.client.clone();
+    client.launch_workload(request.clone()).await.unwrap();
+    scheduler.answer_later(false);
+    let ready = until(
+        &bench.node.client,
+        &request.workload_id,
+        WorkloadState::Ready,
+    )
+    .await;
+    assert_eq!(ready.fence, 2);
+    // An end that the next renewals bring is meant.
+    scheduler.end(&request.workload_id);
+    until(
+        &bench.node.client,
+        &request.workload_id,
+        WorkloadState::Stopped,
+    )
+    .await;
+    bench.end().await;
+}

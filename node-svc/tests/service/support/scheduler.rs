@@ -25,7 +25,10 @@ pub(crate) struct Scheduler {
 #[derive(Default)]
 struct Heard {
     registrations: Vec<pb::RegisterNodeRequest>,
-    renewals: usize,
+    /// The newest last.
+    renewals: Vec<pb::RenewGrantsRequest>,
+    /// Renewals are heard and answered later.
+    late: bool,
     reports: Vec<Workload>,
     to_end: Vec<String>,
     forget: bool,
@@ -52,14 +55,20 @@ impl RosterService for Roster {
 
     async fn renew_grants(
         &self,
-        _: Request<pb::RenewGrantsRequest>,
+        request: Request<pb::RenewGrantsRequest>,
     ) -> Result<Response<pb::RenewGrantsResponse>, Status> {
-        let mut heard = self.0.lock().unwrap();
-        heard.renewals += 1;
-        Ok(Response::new(pb::RenewGrantsResponse {
-            end_workload_ids: std::mem::take(&mut heard.to_end),
-            register_again: std::mem::take(&mut heard.forget),
-        }))
+        let answer = {
+            let mut heard = self.0.lock().unwrap();
+            heard.renewals.push(request.into_inner());
+            pb::RenewGrantsResponse {
+                end_workload_ids: std::mem::take(&mut heard.to_end),
+                register_again: std::mem::take(&mut heard.forget),
+            }
+        };
+        while self.0.lock().unwrap().late {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(Response::new(answer))
     }
 
     async fn report_workload(
@@ -120,6 +129,21 @@ impl Scheduler {
             .unwrap()
             .to_end
             .push(workload_id.to_owned());
+    }
+
+    /// Answers no renewal, or all of them again.
+    pub(crate) fn answer_later(&self, late: bool) {
+        self.heard.lock().unwrap().late = late;
+    }
+
+    /// Every renewal that was heard, the newest last.
+    pub(crate) fn renewals(&self) -> Vec<pb::RenewGrantsRequest> {
+        self.heard.lock().unwrap().renewals.clone()
+    }
+
+    /// Whether an end that was asked for is part of an answer by now.
+    pub(crate) fn has_answered_end(&self) -> bool {
+        self.heard.lock().unwrap().to_end.is_empty()
     }
 
     /// Acts as if it had never heard of the node.
