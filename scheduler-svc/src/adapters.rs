@@ -16,6 +16,10 @@ fn refused(service: &'static str, status: &Status) -> CallError {
     if status.code() == Code::Unknown {
         error.kind = ErrorKind::Unavailable;
     }
+    // So ends a call of ours whose time is over, and nobody else cancels one.
+    if status.code() == Code::Cancelled {
+        error.kind = ErrorKind::Deadline;
+    }
     CallError {
         service,
         error: Box::new(error),

@@ -1,5 +1,6 @@
 //! The loops of the scheduler.
 
+mod destinations;
 pub(crate) mod dispatch;
 pub(crate) mod gauges;
 pub(crate) mod purge;

@@ -51,6 +51,7 @@ async fn write_for_ever(file: &Path, patient: bool) -> Result<std::convert::Infa
                 let message = outbox::NewMessage {
                     topic: "crash".to_owned(),
                     aggregate: number.to_string(),
+                    destination: "test".to_owned(),
                     payload: serde_json::json!({ "number": number, "fill": "x".repeat(2_000) }),
                     traceparent: None,
                     now: Timestamp(0),

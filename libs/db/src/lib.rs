@@ -21,6 +21,7 @@ mod connect;
 mod error;
 pub mod idempotency;
 mod m20260101_000001_outbox_and_idempotency;
+mod m20260101_000003_outbox_destination;
 mod migrate;
 pub mod outbox;
 mod transaction;

@@ -14,7 +14,7 @@ use sea_orm_migration::{MigrationTrait, MigratorTrait, SchemaManager};
 use crate::{
     connect::{Backend, Db},
     error::DbError,
-    m20260101_000001_outbox_and_idempotency,
+    m20260101_000001_outbox_and_idempotency, m20260101_000003_outbox_destination,
 };
 
 /// Names the lock that migrations hold in a PostgreSQL database ("cnlab" in ASCII).
@@ -23,7 +23,10 @@ const LOCK: i64 = 0x63_6e_6c_61_62;
 /// The migrations of the tables that every service has; a service lists them first.
 #[must_use]
 pub fn kit_migrations() -> Vec<Box<dyn MigrationTrait>> {
-    vec![Box::new(m20260101_000001_outbox_and_idempotency::Migration)]
+    vec![
+        Box::new(m20260101_000001_outbox_and_idempotency::Migration),
+        Box::new(m20260101_000003_outbox_destination::Migration),
+    ]
 }
 
 /// The names of the migrations that are not applied yet, in their order.

@@ -6,8 +6,10 @@
 //!   neither prolongs nor gives back what somebody else holds.
 //! - Messages of one aggregate are handed out in the order of their commits, each only after
 //!   the one before it was delivered.
+//! - A claim takes no more messages for one destination than there is room for, so that one that
+//!   does not answer keeps nobody else waiting.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use cnlab_model::Timestamp;
 use sea_orm::{
@@ -15,7 +17,7 @@ use sea_orm::{
     ActiveValue::Set,
     ColumnTrait, Condition, ConnectionTrait, DbErr, EntityTrait, IsolationLevel, Order,
     PaginatorTrait, QueryFilter, QueryOrder, QuerySelect,
-    sea_query::{Alias, Expr, ExprTrait, LockBehavior, LockType, Query},
+    sea_query::{Alias, Expr, ExprTrait, LockBehavior, LockType, Query, SelectStatement},
 };
 
 use crate::{connect::Db, error::DbError, transaction::Tx};
@@ -38,6 +40,7 @@ mod row {
         pub owner: Option<String>,
         pub locked_until: i64,
         pub last_error: Option<String>,
+        pub destination: String,
     }
 
     #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
@@ -56,6 +59,8 @@ pub struct NewMessage {
     pub topic: String,
     /// The object whose messages are delivered in order, usually its id.
     pub aggregate: String,
+    /// Who is to be told; see [`Room`].
+    pub destination: String,
     /// The content.
     pub payload: serde_json::Value,
     /// The W3C trace context of the request behind it.
@@ -74,6 +79,8 @@ pub struct Message {
     /// As it was pushed.
     pub aggregate: String,
     /// As it was pushed.
+    pub destination: String,
+    /// As it was pushed.
     pub payload: serde_json::Value,
     /// As it was pushed.
     pub traceparent: Option<String>,
@@ -81,6 +88,29 @@ pub struct Message {
     pub created_at: Timestamp,
     /// How often it was claimed, this time included.
     pub attempts: u32,
+}
+
+/// How many messages a claim may hand out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Room {
+    /// All together; never more than 1,000 whatever this says.
+    pub all: u64,
+    /// For each destination that is not in `of`.
+    pub each: u64,
+    /// For these destinations.
+    pub of: BTreeMap<String, u64>,
+}
+
+impl Room {
+    /// Room for so many, whoever they are for.
+    #[must_use]
+    pub const fn for_any(all: u64) -> Self {
+        Self {
+            all,
+            each: all,
+            of: BTreeMap::new(),
+        }
+    }
 }
 
 /// Adds a message to the transaction and returns its id.
@@ -102,6 +132,7 @@ pub async fn push(tx: &Tx, message: NewMessage) -> Result<i64, DbError> {
     let row = row::ActiveModel {
         topic: Set(message.topic),
         aggregate: Set(message.aggregate),
+        destination: Set(message.destination),
         payload: Set(message.payload.to_string()),
         traceparent: Set(message.traceparent),
         created_at: Set(message.now.0),
@@ -115,8 +146,8 @@ pub async fn push(tx: &Tx, message: NewMessage) -> Result<i64, DbError> {
     Ok(row.insert(tx).await?.id)
 }
 
-/// Hands out up to `limit` messages that are due, but never more than 1,000, oldest first and at
-/// most one per aggregate: its oldest. Until the time `until` nobody else gets them.
+/// Hands out messages that are due, those that were due first before others and at most one per
+/// aggregate: its oldest. Until the time `until` nobody else gets them.
 ///
 /// # Errors
 /// What the database says.
@@ -125,31 +156,11 @@ pub async fn claim(
     owner: &str,
     now: Timestamp,
     until: Timestamp,
-    limit: u64,
+    room: &Room,
 ) -> Result<Vec<Message>, DbError> {
     // Not SERIALIZABLE: claims that run side by side skip each other's rows by their locks.
     db.write_at(IsolationLevel::ReadCommitted, |tx| async move {
-        let earlier = Alias::new("earlier");
-        let older = Query::select()
-            .expr(Expr::val(1))
-            .from_as(row::Entity, earlier.clone())
-            .and_where(
-                Expr::col((earlier.clone(), row::Column::Aggregate))
-                    .equals((row::Entity, row::Column::Aggregate)),
-            )
-            .and_where(
-                Expr::col((earlier, row::Column::Id)).lt(Expr::col((row::Entity, row::Column::Id))),
-            )
-            .take();
-        let rows = row::Entity::find()
-            .filter(row::Column::NotBefore.lte(now.0))
-            .filter(row::Column::LockedUntil.lte(now.0))
-            .filter(Expr::exists(older).not())
-            .order_by(row::Column::Id, Order::Asc)
-            .limit(std::cmp::min(limit, MOST))
-            .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
-            .all(&tx)
-            .await?;
+        let rows = due(&tx, now, room).await?;
         if rows.is_empty() {
             return Ok(Vec::new());
         }
@@ -166,6 +177,61 @@ pub async fn claim(
         rows.into_iter().map(Message::try_from).collect()
     })
     .await
+}
+
+/// Finds what a claim hands out, and locks it.
+async fn due(tx: &Tx, now: Timestamp, room: &Room) -> Result<Vec<row::Model>, DbError> {
+    let most = std::cmp::min(room.all, MOST);
+    let mut left = room.of.clone();
+    let mut chosen: Vec<row::Model> = Vec::new();
+    loop {
+        let wanted = most.saturating_sub(u64::try_from(chosen.len()).unwrap_or(most));
+        if wanted == 0 {
+            return Ok(chosen);
+        }
+        let full = left.iter().filter(|(_, room)| **room == 0);
+        let rows = row::Entity::find()
+            .filter(row::Column::NotBefore.lte(now.0))
+            .filter(row::Column::LockedUntil.lte(now.0))
+            .filter(row::Column::Destination.is_not_in(full.map(|(name, _)| name.as_str())))
+            .filter(row::Column::Id.is_not_in(chosen.iter().map(|row| row.id)))
+            .filter(Expr::exists(older()).not())
+            .order_by(row::Column::NotBefore, Order::Asc)
+            .order_by(row::Column::Id, Order::Asc)
+            .limit(wanted)
+            .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
+            .all(tx)
+            .await?;
+        let found = rows.len();
+        let before = chosen.len();
+        for row in rows {
+            let room = left.entry(row.destination.clone()).or_insert(room.each);
+            if *room > 0 {
+                *room -= 1;
+                chosen.push(row);
+            }
+        }
+        // Something was left out: its destination is full now, and the next look passes over it.
+        if chosen.len() - before == found {
+            return Ok(chosen);
+        }
+    }
+}
+
+/// A message of the same aggregate that comes first.
+fn older() -> SelectStatement {
+    let earlier = Alias::new("earlier");
+    Query::select()
+        .expr(Expr::val(1))
+        .from_as(row::Entity, earlier.clone())
+        .and_where(
+            Expr::col((earlier.clone(), row::Column::Aggregate))
+                .equals((row::Entity, row::Column::Aggregate)),
+        )
+        .and_where(
+            Expr::col((earlier, row::Column::Id)).lt(Expr::col((row::Entity, row::Column::Id))),
+        )
+        .take()
 }
 
 /// Ends a message that was delivered. A message that is gone already is no error.
@@ -263,6 +329,7 @@ impl TryFrom<row::Model> for Message {
             id: row.id,
             topic: row.topic,
             aggregate: row.aggregate,
+            destination: row.destination,
             payload,
             traceparent: row.traceparent,
             created_at: Timestamp(row.created_at),

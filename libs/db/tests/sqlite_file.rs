@@ -50,6 +50,7 @@ async fn made(file: &Path) {
             let message = outbox::NewMessage {
                 topic: "test".to_owned(),
                 aggregate: number.to_string(),
+                destination: "test".to_owned(),
                 payload: serde_json::Value::String("x".repeat(1_000)),
                 traceparent: None,
                 now: Timestamp(0),
@@ -120,7 +121,8 @@ async fn damage_inside_a_table_names_the_file_when_it_is_read() {
         .execute_unprepared("SELECT sum(length(payload)) FROM outbox")
         .await;
     assert_names_file(&read.unwrap_err().into(), &file);
-    let written = outbox::claim(&db, "me", Timestamp(1), Timestamp(2), 10).await;
+    let room = outbox::Room::for_any(10);
+    let written = outbox::claim(&db, "me", Timestamp(1), Timestamp(2), &room).await;
     assert_names_file(&written.unwrap_err(), &file);
 }
 

@@ -28,8 +28,9 @@ use sea_orm::{ConnectionTrait, Statement};
 use tables::{
     idempotency_keys_are_bound_and_expire, idempotent_requests_have_one_effect,
     outbox_claimers_never_share_a_message, outbox_claims_are_renewed_by_who_has_them,
-    outbox_claims_expire_and_retries_wait, outbox_claims_of_any_size_are_carried_out,
-    outbox_is_part_of_the_transaction, outbox_keeps_the_order_of_each_aggregate,
+    outbox_claims_expire_and_retries_wait, outbox_claims_keep_to_the_room_of_destinations,
+    outbox_claims_of_any_size_are_carried_out, outbox_is_part_of_the_transaction,
+    outbox_keeps_the_order_of_each_aggregate,
 };
 
 macro_rules! on_both {
@@ -63,6 +64,7 @@ on_both! {
     outbox_keeps_the_order_of_each_aggregate
     outbox_claims_expire_and_retries_wait
     outbox_claims_are_renewed_by_who_has_them
+    outbox_claims_keep_to_the_room_of_destinations
     outbox_claims_of_any_size_are_carried_out
     outbox_claimers_never_share_a_message
     outbox_is_part_of_the_transaction
@@ -73,7 +75,7 @@ on_both! {
 
 async fn migrations_apply_once_and_all_or_nothing(store: Store) {
     let db = &store.db;
-    assert_eq!(pending::<Tables>(db).await.unwrap().len(), 2);
+    assert_eq!(pending::<Tables>(db).await.unwrap().len(), 3);
     // Several processes start at once: each opens the database for itself.
     let starts = (0..4).map(|_| {
         let config = store.config.clone();
@@ -85,7 +87,7 @@ async fn migrations_apply_once_and_all_or_nothing(store: Store) {
         }
     });
     let applied = all(starts.collect()).await;
-    assert_eq!(applied.iter().sum::<usize>(), 2, "{applied:?}");
+    assert_eq!(applied.iter().sum::<usize>(), 3, "{applied:?}");
     assert!(pending::<Tables>(db).await.unwrap().is_empty());
 
     let error = migrate::<BrokenTables>(db).await.unwrap_err();

@@ -168,7 +168,8 @@ impl App {
                         server: server.id,
                         grant,
                     };
-                    job::push(tx, &stop, trace::current_traceparent(), now).await?;
+                    let traceparent = trace::current_traceparent();
+                    job::push(tx, &stop, server.node, traceparent, now).await?;
                 } else if server.state == State::Deleting {
                     self.remove_volume(tx, server, now).await?;
                 } else {
@@ -193,7 +194,7 @@ impl App {
                     volume: server.volume,
                     node,
                 };
-                job::push(tx, &remove, trace::current_traceparent(), now).await
+                job::push(tx, &remove, None, trace::current_traceparent(), now).await
             }
             // It was never used, so there is nothing to remove.
             None => self
@@ -277,7 +278,7 @@ impl App {
                 grant: id,
                 ended_at: now,
             };
-            job::push(tx, &close, trace::current_traceparent(), now).await?;
+            job::push(tx, &close, None, trace::current_traceparent(), now).await?;
         }
         if server.state == State::Deleting {
             Box::pin(self.remove_volume(tx, server, now)).await?;

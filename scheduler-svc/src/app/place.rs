@@ -225,8 +225,8 @@ impl App {
             server: server.id,
             grant: id,
         };
-        job::push(tx, &launch, traceparent.clone(), now).await?;
-        job::push(tx, &Job::OpenUsage { grant: id }, traceparent, now).await?;
+        job::push(tx, &launch, server.node, traceparent.clone(), now).await?;
+        job::push(tx, &Job::OpenUsage { grant: id }, None, traceparent, now).await?;
         tracing::info!(
             cnlab.server_id = %server.id,
             cnlab.node_id = %grant.node,

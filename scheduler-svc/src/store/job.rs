@@ -57,6 +57,15 @@ impl Job {
         }
     }
 
+    /// Who is told; one that does not answer holds up nobody else.
+    fn destination(&self, node: Option<NodeId>) -> String {
+        match self {
+            Self::Launch { .. } | Self::Stop { .. } => node.map_or_else(String::new, String::from),
+            Self::RemoveVolume { node, .. } => node.to_string(),
+            Self::OpenUsage { .. } | Self::CloseUsage { .. } => "billing-svc".to_owned(),
+        }
+    }
+
     /// The name of the span in which the job is done.
     pub(crate) fn span_name(&self) -> &'static str {
         match self {
@@ -78,16 +87,19 @@ impl Job {
     }
 }
 
-/// Writes a job down; it is done after the transaction has committed.
+/// Writes a job down; it is done after the transaction has committed. `node` is the node of a
+/// launch or a stop, which their names do not say.
 pub(crate) async fn push(
     tx: &Tx,
     job: &Job,
+    node: Option<NodeId>,
     traceparent: Option<String>,
     now: Timestamp,
 ) -> Result<(), SchedulerError> {
     let message = NewMessage {
         topic: job.topic().to_owned(),
         aggregate: job.aggregate(),
+        destination: job.destination(node),
         payload: serde_json::to_value(job).unwrap_or_default(),
         traceparent,
         now,

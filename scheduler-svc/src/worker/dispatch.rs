@@ -5,15 +5,22 @@
 //! works, however many there are, and what a killed one left goes out when its claims have run
 //! out, without any step at the start.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use cnlab_db::outbox::{self, Message};
-use cnlab_model::id::{GrantId, NodeId, ServerId, VolumeId};
+use cnlab_model::{
+    ErrorKind,
+    id::{GrantId, NodeId, ServerId, VolumeId},
+};
 use cnlab_service::{Next, Wake, trace};
 use scheduler_core::server::State;
 use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
+use super::destinations::{Destinations, Ended};
 use crate::{
     app::{
         App,
@@ -29,7 +36,7 @@ use crate::{
 };
 
 /// Messages that are delivered side by side.
-const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 64;
 /// A message is handed out again after this time, by this process or another one, unless its
 /// claim is renewed. Short, since what a scheduler had in its hands when it was killed waits
 /// for so long.
@@ -50,6 +57,26 @@ pub(crate) struct Dispatcher {
     /// No other process has this name, nor another life of this one.
     owner: Arc<str>,
     places: Arc<Semaphore>,
+    destinations: Arc<Mutex<Destinations>>,
+}
+
+/// One call in [`Destinations`], until it is dropped.
+struct Call {
+    app: Arc<App>,
+    destinations: Arc<Mutex<Destinations>>,
+    name: String,
+    ended: Ended,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let now = self.app.runtime.clock.now();
+        locked(&self.destinations).end(&self.name, self.ended, now);
+    }
+}
+
+fn locked(destinations: &Mutex<Destinations>) -> std::sync::MutexGuard<'_, Destinations> {
+    destinations.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Why a message stays.
@@ -60,6 +87,17 @@ enum Stays {
     Refused(CallError),
     /// It is our side that failed.
     Ours(SchedulerError),
+}
+
+impl Stays {
+    /// What it says of the other side.
+    fn ended(&self) -> Ended {
+        match self {
+            Self::Away(error) if error.error.kind == ErrorKind::Deadline => Ended::TimedOut,
+            Self::Away(_) | Self::Refused(_) => Ended::Answered,
+            Self::Ours(_) => Ended::Unknown,
+        }
+    }
 }
 
 impl From<SchedulerError> for Stays {
@@ -84,6 +122,7 @@ impl Dispatcher {
             owner: app.runtime.ids.ulid().to_string().into(),
             app,
             places: Arc::new(Semaphore::new(AT_ONCE)),
+            destinations: Arc::default(),
         }
     }
 
@@ -112,23 +151,36 @@ impl Dispatcher {
 
     async fn hand_out(&self, free: usize) -> Result<usize, cnlab_db::DbError> {
         let now = self.app.runtime.clock.now();
-        let limit = u64::try_from(free).unwrap_or(1);
+        let free = u64::try_from(free).unwrap_or(1);
+        let room = locked(&self.destinations).room(free, now);
         let until = now.plus(CLAIMED_FOR);
-        let messages = outbox::claim(&self.app.db, &self.owner, now, until, limit).await?;
+        let messages = outbox::claim(&self.app.db, &self.owner, now, until, &room).await?;
         let count = messages.len();
         for message in messages {
             let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
                 // Only this loop takes places, and it asked for no more than were free.
                 break;
             };
-            let (app, owner) = (Arc::clone(&self.app), Arc::clone(&self.owner));
+            let mut call = self.call(&message);
+            let owner = Arc::clone(&self.owner);
             self.app.runtime.tasks.spawn("deliver", async move {
-                deliver(&app, &owner, &message).await;
-                drop(place);
+                call.ended = deliver(&call.app, &owner, &message).await;
+                let app = Arc::clone(&call.app);
+                drop((call, place));
                 app.outbox.wake();
             });
         }
         Ok(count)
+    }
+
+    fn call(&self, message: &Message) -> Call {
+        locked(&self.destinations).begin(&message.destination);
+        Call {
+            app: Arc::clone(&self.app),
+            destinations: Arc::clone(&self.destinations),
+            name: message.destination.clone(),
+            ended: Ended::Unknown,
+        }
     }
 }
 
@@ -137,10 +189,13 @@ fn failed(error: &cnlab_db::DbError) -> Next {
     Next::After(AFTER_ERROR)
 }
 
-async fn deliver(app: &Arc<App>, owner: &str, message: &Message) {
+async fn deliver(app: &Arc<App>, owner: &str, message: &Message) -> Ended {
     let job = match Job::read(message) {
         Ok(job) => job,
-        Err(error) => return keep(app, owner, message, &Stays::Ours(error)).await,
+        Err(error) => {
+            keep(app, owner, message, &Stays::Ours(error)).await;
+            return Ended::Unknown;
+        }
     };
     let span = trace::span_with_parent(message.traceparent.as_deref(), job.span_name());
     async {
@@ -148,7 +203,7 @@ async fn deliver(app: &Arc<App>, owner: &str, message: &Message) {
             performed = perform(app, &job) => performed,
             () = until_lost(app, owner, message) => {
                 tracing::warn!(topic = message.topic, "a delivery is broken off, its claim is not held any more");
-                return;
+                return Ended::Unknown;
             }
         };
         match performed {
@@ -157,11 +212,15 @@ async fn deliver(app: &Arc<App>, owner: &str, message: &Message) {
                     tracing::warn!(%error, topic = message.topic, "a delivered message stays in the outbox");
                 }
             }
-            Err(stays) => keep(app, owner, message, &stays).await,
+            Err(stays) => {
+                keep(app, owner, message, &stays).await;
+                return stays.ended();
+            }
         }
+        Ended::Answered
     }
     .instrument(span)
-    .await;
+    .await
 }
 
 /// Renews the claim of a message; returns when it is lost, or not to be renewed any more since

@@ -8,7 +8,7 @@ use cnlab_service::Runtime;
 
 use crate::{
     on_both,
-    world::{Database, World, ask, blocks, by, fence, person},
+    world::{Database, World, ask, blocks, by, fence, launched, person},
 };
 
 const PROFILES: &str = r#"
@@ -93,6 +93,36 @@ async fn a_hundred_students_share_one_gpu(database: Database) {
     drop(node);
 }
 
+/// A node that takes calls and never answers holds up its own servers and no others.
+async fn a_frozen_node_does_not_hold_up_the_others(database: Database) {
+    let mut world = World::start(database).await;
+    let other = PROFILES.replace("H100", "A100").replace("h100", "a100");
+    let profiles = format!("{PROFILES}{other}");
+    world.config.catalog.profiles_file = Some(world.file("profiles.toml", &profiles));
+    world.stop().await;
+    world.start_again().await;
+    let frozen = world.node("frozen", &["H100"]).await;
+    let well = world.node("well", &["A100"]).await;
+    frozen.state().hangs = true;
+    let me = person(10, &["school/course"]);
+    for n in 0..80 {
+        let request = pb::CreateServerRequest {
+            profile: "h100-1pct".to_owned(),
+            ..ask(&format!("student-{n}"))
+        };
+        world.create(&me, request).await.unwrap();
+    }
+    let request = pb::CreateServerRequest {
+        profile: "a100-1pct".to_owned(),
+        ..ask("other")
+    };
+    let other = world.create(&me, request).await.unwrap();
+    launched(&well, &other.id).await;
+    // Far from every place of the dispatcher.
+    let hung = frozen.state().hung.len();
+    assert!((1..30).contains(&hung), "{hung}");
+}
+
 /// Two schedulers on one database: the compare-and-set is all that stands between them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_schedulers_at_once_never_grant_a_block_twice() {
@@ -135,4 +165,7 @@ async fn two_schedulers_at_once_never_grant_a_block_twice() {
     assert_eq!((taken.count(), fences.len()), (40, 40));
 }
 
-on_both!(a_hundred_students_share_one_gpu);
+on_both!(
+    a_hundred_students_share_one_gpu,
+    a_frozen_node_does_not_hold_up_the_others,
+);

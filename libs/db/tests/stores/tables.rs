@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cnlab_db::{
     Db, DbError,
     idempotency::{self, Begun},
-    outbox,
+    outbox::{self, Room},
 };
 use cnlab_model::{Fault, Timestamp};
 use sea_orm::ConnectionTrait as _;
@@ -17,6 +17,7 @@ fn message(aggregate: &str, number: u32) -> outbox::NewMessage {
     outbox::NewMessage {
         topic: "test".to_owned(),
         aggregate: aggregate.to_owned(),
+        destination: "somebody".to_owned(),
         payload: json!({ "number": number }),
         traceparent: Some(format!("trace-{number}")),
         now: Timestamp(1_000),
@@ -38,7 +39,7 @@ pub(crate) async fn outbox_keeps_the_order_of_each_aggregate(store: Store) {
 
     let claim = async |now: i64| {
         let until = Timestamp(now + 100);
-        outbox::claim(db, "me", Timestamp(now), until, 10)
+        outbox::claim(db, "me", Timestamp(now), until, &Room::for_any(10))
             .await
             .unwrap()
     };
@@ -66,7 +67,7 @@ pub(crate) async fn outbox_claims_expire_and_retries_wait(store: Store) {
     let id = push(db, "a", 1).await;
     let claim = async |owner: &str, now: i64| {
         let until = Timestamp(now + 100);
-        outbox::claim(db, owner, Timestamp(now), until, 10)
+        outbox::claim(db, owner, Timestamp(now), until, &Room::for_any(10))
             .await
             .unwrap()
     };
@@ -92,7 +93,7 @@ pub(crate) async fn outbox_claims_are_renewed_by_who_has_them(store: Store) {
     push(db, "a", 1).await;
     let claim = async |owner: &str, now: i64| {
         let until = Timestamp(now + 100);
-        outbox::claim(db, owner, Timestamp(now), until, 10)
+        outbox::claim(db, owner, Timestamp(now), until, &Room::for_any(10))
             .await
             .unwrap()
     };
@@ -117,6 +118,54 @@ pub(crate) async fn outbox_claims_are_renewed_by_who_has_them(store: Store) {
     assert!(!renew(&second, "slow", 2_500).await);
 }
 
+pub(crate) async fn outbox_claims_keep_to_the_room_of_destinations(store: Store) {
+    let store = store.migrated().await;
+    let db = &store.db;
+    for number in 0..40 {
+        let destination = match number {
+            0..20 => "frozen",
+            20..30 => "resting",
+            _ => "well",
+        };
+        let message = outbox::NewMessage {
+            destination: destination.to_owned(),
+            ..message(&number.to_string(), number)
+        };
+        let message = &message;
+        db.write(|tx| async move { outbox::push(&tx, message.clone()).await })
+            .await
+            .unwrap();
+    }
+    let claim = async |room: &Room| {
+        let got = outbox::claim(db, "me", Timestamp(1_000), Timestamp(2_000), room);
+        let got = got.await.unwrap();
+        got.iter()
+            .map(|one| one.payload["number"].as_u64().unwrap())
+            .collect::<Vec<u64>>()
+    };
+    let room = Room {
+        all: 8,
+        each: 3,
+        of: [("frozen".to_owned(), 2), ("resting".to_owned(), 0)].into(),
+    };
+    assert_eq!(claim(&room).await, [0, 1, 30, 31, 32]);
+    let room = Room {
+        of: [("frozen".to_owned(), 0)].into(),
+        ..room
+    };
+    assert_eq!(claim(&room).await, [20, 21, 22, 33, 34, 35]);
+    assert_eq!(claim(&Room::for_any(4)).await, [2, 3, 4, 5]);
+    let one = Room::for_any(1);
+    // What was due first comes first, although others are older.
+    let late = outbox::claim(db, "me", Timestamp(2_000), Timestamp(2_001), &one);
+    let late = late.await.unwrap().remove(0);
+    outbox::retry(db, &late, "me", Timestamp(2_001), "later")
+        .await
+        .unwrap();
+    let next = outbox::claim(db, "me", Timestamp(2_001), Timestamp(2_002), &one);
+    assert_eq!(next.await.unwrap()[0].payload["number"], 1);
+}
+
 /// More than a statement may have variables, on either database.
 pub(crate) async fn outbox_claims_of_any_size_are_carried_out(store: Store) {
     let store = store.migrated().await;
@@ -134,7 +183,7 @@ pub(crate) async fn outbox_claims_of_any_size_are_carried_out(store: Store) {
     .await
     .unwrap();
     let (now, until) = (Timestamp(1_000), Timestamp(2_000));
-    let got = outbox::claim(db, "me", now, until, u64::from(u32::MAX))
+    let got = outbox::claim(db, "me", now, until, &Room::for_any(u64::MAX))
         .await
         .unwrap();
     assert_eq!(got.len(), 1000);
@@ -153,7 +202,10 @@ pub(crate) async fn outbox_claimers_never_share_a_message(store: Store) {
             while outbox::waiting(&db).await.unwrap() > 0 {
                 let (now, until) = (Timestamp(1_000), Timestamp(i64::MAX));
                 let owner = format!("owner-{owner}");
-                for one in outbox::claim(&db, &owner, now, until, 3).await.unwrap() {
+                for one in outbox::claim(&db, &owner, now, until, &Room::for_any(3))
+                    .await
+                    .unwrap()
+                {
                     mine.push(one.id);
                     outbox::done(&db, one.id).await.unwrap();
                 }
