@@ -9,7 +9,7 @@ use cnlab_proto::{
 use node_core::{Holder, Phase, WorkloadId};
 
 use crate::{
-    app::life::{Launch, Slice, Snapshot},
+    app::life::{Facts, Launch, Slice, Snapshot},
     failure::Failure,
     ports::GpuFacts,
 };
@@ -131,6 +131,13 @@ pub(crate) fn encode_workload(snapshot: Snapshot) -> pb::Workload {
         sequence,
         environment_was_ready: record.environment_was_ready,
     }
+}
+
+/// A state that the other side has taken in before: without the facts, which are long and which
+/// it keeps where a message says none.
+pub(crate) fn encode_known_workload(mut snapshot: Snapshot) -> pb::Workload {
+    snapshot.record.facts = Facts::default();
+    encode_workload(snapshot)
 }
 
 const fn encode_phase(phase: Phase) -> pb::WorkloadState {

@@ -3,7 +3,10 @@
 use std::{
     fs, io,
     path::PathBuf,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use cnlab_model::{Blocks, Timestamp, id::VolumeId};
@@ -126,6 +129,8 @@ pub(crate) struct Life {
     state: Mutex<Snapshot>,
     over: watch::Sender<bool>,
     peer: OnceLock<Peer>,
+    /// One more than the sequence that the scheduler took in; 0 before it took in any.
+    taken_in: AtomicU64,
 }
 
 impl Life {
@@ -143,6 +148,7 @@ impl Life {
             }),
             over: watch::Sender::new(over),
             peer: OnceLock::new(),
+            taken_in: AtomicU64::new(0),
         }
     }
 
@@ -164,6 +170,17 @@ impl Life {
             .launch
             .as_ref()
             .map(|launch| launch.volume)
+    }
+
+    /// Says that the scheduler took in the state of this sequence.
+    pub(crate) fn set_taken_in(&self, sequence: u64) {
+        self.taken_in
+            .fetch_max(sequence.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Whether the scheduler took in the state of this sequence, or a later one.
+    pub(crate) fn is_taken_in(&self, sequence: u64) -> bool {
+        self.taken_in.load(Ordering::Relaxed) > sequence
     }
 
     pub(crate) fn is_over(&self) -> bool {

@@ -8,14 +8,14 @@ use std::{
     time::Duration,
 };
 
-use cnlab_proto::{convert::decode_duration, scheduler::v1 as pb};
+use cnlab_proto::{convert::decode_duration, node::v1::Workload, scheduler::v1 as pb};
 use cnlab_service::Next;
 use node_core::WorkloadId;
 
 use super::Roster;
 use crate::{
     app::{Node, life::Life},
-    convert::encode_workload,
+    convert::{encode_known_workload, encode_workload},
     machine,
 };
 
@@ -53,6 +53,26 @@ impl Rhythm {
     }
 }
 
+/// A life that a renewal named, and the sequence of the state that it said.
+type Said = (Arc<Life>, u64);
+
+/// What a renewal says: every life that is not over, and the end of one until it was taken in.
+/// A state that was taken in is said briefly.
+fn to_say(lives: Vec<Arc<Life>>) -> Vec<(Said, Workload)> {
+    let mut all = Vec::new();
+    for life in lives {
+        let snapshot = life.snapshot();
+        let sequence = snapshot.sequence;
+        let workload = match (life.is_taken_in(sequence), snapshot.record.phase.is_over()) {
+            (true, true) => continue,
+            (true, false) => encode_known_workload(snapshot),
+            (false, _) => encode_workload(snapshot),
+        };
+        all.push(((life, sequence), workload));
+    }
+    all
+}
+
 /// Renews.
 #[derive(Debug)]
 pub(super) struct Renew {
@@ -74,11 +94,7 @@ impl Renew {
         if self.node.endpoint.get().is_none() {
             return Next::After(AFTER_FAILURE);
         }
-        let said = self.node.all_lives();
-        let workloads = said
-            .iter()
-            .map(|life| encode_workload(life.snapshot()))
-            .collect();
+        let (said, workloads): (Vec<Said>, _) = to_say(self.node.all_lives()).into_iter().unzip();
         let request = pb::RenewGrantsRequest {
             node_id: self.node.id.to_string(),
             workloads,
@@ -89,6 +105,10 @@ impl Renew {
                 let response = response.into_inner();
                 if response.register_again {
                     self.node.register.wake();
+                } else {
+                    for (life, sequence) in &said {
+                        life.set_taken_in(*sequence);
+                    }
                 }
                 for id in response.end_workload_ids {
                     self.end(&id, &said).await;
@@ -107,17 +127,70 @@ impl Renew {
     ///
     /// The answer is about the lives that the renewal named: one that was launched since then
     /// has a grant that the scheduler did not look at, and stays.
-    async fn end(&self, id: &str, said: &[Arc<Life>]) {
+    async fn end(&self, id: &str, said: &[Said]) {
         let Ok(workload) = id.parse::<WorkloadId>() else {
             tracing::warn!(id, "the scheduler names a workload that cannot exist");
             return;
         };
-        for life in said {
+        for (life, _) in said {
             let meant = life.holder.workload == workload;
             if meant && !life.is_over() && !life.stop.is_cancelled() {
                 tracing::info!(%workload, fence = life.holder.fence, "ending a workload whose grant is gone");
                 self.node.ask_to_stop(life).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cnlab_model::{
+        Timestamp,
+        id::{ServerId, Ulid},
+    };
+    use node_core::{Holder, Phase};
+
+    use super::*;
+    use crate::app::life::{Facts, Record};
+
+    fn life(n: u8) -> Arc<Life> {
+        let holder = Holder {
+            workload: WorkloadId::Server(ServerId::from_ulid(Ulid(n.into()))),
+            fence: 1,
+        };
+        let mut record = Record::new(holder, None, None, Timestamp(0));
+        record.facts = Facts {
+            installed: vec!["six==1.17.0".to_owned()],
+            ..Facts::default()
+        };
+        Arc::new(Life::new("none".into(), record, String::new()))
+    }
+
+    /// What is said of whom, each with the number of installed packages.
+    fn said(lives: &[Arc<Life>]) -> Vec<(String, usize)> {
+        to_say(lives.to_vec())
+            .into_iter()
+            .map(|(_, workload)| (workload.workload_id, workload.installed.len()))
+            .collect()
+    }
+
+    #[test]
+    fn what_was_taken_in_is_said_briefly_and_its_end_no_more() {
+        let lives = [life(1), life(2)];
+        let [one, two] = [1, 2].map(|n: usize| lives[n - 1].holder.workload.to_string());
+        assert_eq!(said(&lives), [(one.clone(), 1), (two.clone(), 1)]);
+        // The state before the present one is not enough.
+        let first = lives[0].snapshot().sequence;
+        lives[0].update(Timestamp(5), |state| state.record.phase = Phase::Ready);
+        lives[0].set_taken_in(first);
+        lives[1].set_taken_in(lives[1].snapshot().sequence);
+        assert_eq!(said(&lives), [(one.clone(), 1), (two.clone(), 0)]);
+        lives[0].set_taken_in(lives[0].snapshot().sequence);
+        assert_eq!(said(&lives), [(one.clone(), 0), (two.clone(), 0)]);
+
+        lives[1].update(Timestamp(9), |state| state.record.phase = Phase::Stopped);
+        assert_eq!(said(&lives), [(one.clone(), 0), (two, 1)]);
+        lives[1].set_taken_in(lives[1].snapshot().sequence);
+        assert_eq!(said(&lives), [(one, 0)]);
     }
 }

@@ -72,6 +72,7 @@ impl Report {
 
     async fn report(&self, life: &Life) -> Result<(), Status> {
         let snapshot = life.snapshot();
+        let sequence = snapshot.sequence;
         let span = trace::span_with_parent(snapshot.record.traceparent.as_deref(), "node.Report");
         let request = pb::ReportWorkloadRequest {
             node_id: self.node.id.to_string(),
@@ -80,7 +81,9 @@ impl Report {
         let mut roster = self.roster.clone();
         async move { roster.report_workload(request).await.map(drop) }
             .instrument(span)
-            .await
+            .await?;
+        life.set_taken_in(sequence);
+        Ok(())
     }
 
     fn backoff(&self) -> std::sync::MutexGuard<'_, Backoff> {

@@ -182,3 +182,27 @@ async fn a_late_answer_to_a_renewal_ends_no_life_that_it_did_not_name() {
     .await;
     bench.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_is_as_long_as_what_runs() {
+    let bench = Bench::new().await;
+    let request = bench.request(1);
+    let _leftovers = Leftovers(vec![request.workload_id.clone()]);
+    let ready = bench.launch(&request).await;
+    let scheduler = &bench.scheduler;
+    let renewed = async |what: &str, done: fn(&[pb::Workload]) -> bool| {
+        cnlab_testkit::wait_until(cnlab_testkit::GENEROUS, what, async || {
+            done(&scheduler.renewals().pop().unwrap().workloads)
+        })
+        .await
+        .unwrap();
+    };
+    // What the scheduler took in once it is not told again.
+    renewed("a short renewal", |said| {
+        said.len() == 1 && said[0].state() == WorkloadState::Ready && said[0].installed.is_empty()
+    })
+    .await;
+    bench.stop(&ready).await;
+    renewed("an empty renewal", |said| said.is_empty()).await;
+    bench.end().await;
+}
