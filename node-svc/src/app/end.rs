@@ -7,6 +7,7 @@
 use std::{
     cmp::Ordering,
     sync::{Arc, PoisonError},
+    time::Duration,
 };
 
 use node_core::{Event, Holder, Phase};
@@ -20,6 +21,10 @@ use crate::{
     disk::Durability,
     error::{NodeError, storage},
 };
+
+/// How long a stop that came before its launch is remembered: far longer than any launch is on
+/// its way.
+const REMEMBERED: Duration = Duration::from_secs(3_600);
 
 impl Node {
     /// Ends a workload and answers when its processes are gone and its slice is free.
@@ -70,6 +75,23 @@ impl Node {
         life.keep(Durability::Synced).map_err(storage("the stop"))?;
         self.lives().insert(holder, Arc::clone(&life));
         Ok((life, true))
+    }
+
+    /// Forgets stops that no launch followed, once their launch cannot be on its way any more.
+    /// Blocks.
+    pub(crate) fn forget_buried(&self) {
+        let _admission = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.runtime.clock.now();
+        for life in self.all_lives() {
+            let record = life.snapshot().record;
+            if record.launch.is_none()
+                && life.is_over()
+                && record.changed_at.plus(REMEMBERED) <= now
+                && let Err(error) = self.forget(&life)
+            {
+                tracing::warn!(%error, "a stop without a launch could not be cleared away");
+            }
+        }
     }
 
     /// Lives of the same workload with lower fences that are not over.

@@ -1,4 +1,4 @@
-//! Keeps logs within their limit and measures volumes, once a minute.
+//! Keeps logs within their limit, measures volumes, and forgets old stops, once a minute.
 
 use std::{
     fs::{File, OpenOptions},
@@ -38,6 +38,11 @@ impl Housekeep {
             if let Ok(Err(error)) = looked {
                 tracing::warn!(%error, "a workload could not be looked after");
             }
+        }
+        let node = Arc::clone(&self.node);
+        let forgot = tokio::task::spawn_blocking(move || node.forget_buried()).await;
+        if let Err(error) = forgot {
+            tracing::warn!(%error, "stops could not be cleared away");
         }
         Next::After(EVERY)
     }
@@ -92,7 +97,42 @@ fn keep_end(log: &Path, older: &Path, length: u64, limit: u64) -> io::Result<()>
 mod tests {
     use std::io::Write as _;
 
+    use cnlab_model::{Timestamp, id::Ulid};
+    use cnlab_service::{
+        Runtime,
+        runtime::{SeededIds, TestClock},
+    };
+    use node_core::{Holder, WorkloadId};
+
     use super::*;
+    use crate::config::{Config, GpuSource};
+
+    #[tokio::test]
+    async fn a_stop_without_a_launch_is_forgotten_in_time() {
+        let data = tempfile::tempdir().unwrap();
+        let mut config = Config {
+            data_dir: data.path().to_owned(),
+            ..Config::default()
+        };
+        config.gpu.source = GpuSource::Simulated;
+        let clock = TestClock::at(Timestamp(1));
+        let runtime = Runtime::for_tests(clock.clone(), SeededIds::new(1));
+        let node = Node::open(config, runtime).await.unwrap();
+        let holder = Holder {
+            workload: WorkloadId::Server(cnlab_model::id::ServerId::from_ulid(Ulid(1))),
+            fence: 1,
+        };
+        node.stop(holder).await.unwrap();
+        let housekeep = Housekeep::new(Arc::clone(&node));
+        clock.advance(Duration::from_secs(3_000));
+        housekeep.tick().await;
+        let life = node.get(holder.workload).unwrap();
+        assert!(life.folder.is_dir());
+        clock.advance(Duration::from_secs(600));
+        housekeep.tick().await;
+        assert!(node.get(holder.workload).is_err());
+        assert!(!life.folder.exists());
+    }
 
     #[test]
     fn a_long_log_is_begun_anew_while_it_is_written() {
