@@ -231,6 +231,21 @@ pub(crate) struct CallError {
 }
 
 impl CallError {
+    /// Whether the service promises that what was asked for had no effect and never will. An
+    /// error of another kind may have come after the effect: an answer that cannot be read, a
+    /// failure half-way, a refusal by somebody in between.
+    pub(crate) fn is_without_effect(&self) -> bool {
+        matches!(
+            self.error.reason.as_str(),
+            "FENCE_TOO_LOW"
+                | "GPU_NOT_FOUND"
+                | "GRANT_INVALID"
+                | "GPU_MEMORY_EXHAUSTED"
+                | "DISK_FULL"
+                | "INVALID_FIELD"
+        )
+    }
+
     /// Whether asking again cannot help.
     pub(crate) fn is_final(&self) -> bool {
         match self.error.kind {

@@ -3,5 +3,6 @@
 mod destinations;
 pub(crate) mod dispatch;
 pub(crate) mod gauges;
+mod jobs;
 pub(crate) mod purge;
 pub(crate) mod queue;

@@ -1,10 +1,12 @@
 //! A server from its creation to its deletion.
 
+use cnlab_model::ErrorKind;
 use cnlab_proto::{
     model::v1::{Failure, IsolationClass},
     node::v1::WorkloadState,
     scheduler::v1::{self as pb, ServerPhase, ServerState},
 };
+use cnlab_service::status;
 use cnlab_testkit::{GENEROUS, wait_for, wait_until};
 use tonic::Status;
 
@@ -175,12 +177,17 @@ async fn a_refused_launch_fails_the_server_and_frees_the_slice(database: Databas
     let world = World::start(database).await;
     let node = world.node("gpu-box", &["H100"]).await;
     let me = ada();
-    node.state().refuse = Some(Status::failed_precondition("no python with venv"));
+    node.state().refuse = Some(status::plain(
+        ErrorKind::Exhausted,
+        "DISK_FULL",
+        "no room for the environment",
+        None,
+    ));
     let server = world.create(&me, ask("a")).await.unwrap();
     let failed = world.until(&me, &server.id, ServerState::Failed).await;
     let failure = failed.failure.unwrap();
     assert!(
-        failure.message.contains("no python with venv"),
+        failure.message.contains("no room for the environment"),
         "{failure:?}"
     );
     assert!(!failure.try_this.is_empty());
@@ -222,6 +229,31 @@ async fn a_refused_launch_fails_the_server_and_frees_the_slice(database: Databas
     })
     .await
     .unwrap();
+}
+
+async fn a_launch_of_unknown_outcome_frees_the_slice_after_a_stop(database: Database) {
+    let world = World::start(database).await;
+    let node = world.node("gpu-box", &["H100"]).await;
+    let me = ada();
+    // The node runs it, but the scheduler hears of an error, and cannot stop it at first.
+    node.state().garble = Some(Status::internal("half-way"));
+    node.state().keeps = Some(Status::unavailable("busy"));
+    let server = world.create(&me, ask("a")).await.unwrap();
+    wait_until(GENEROUS, "the launch to be withdrawn", async || {
+        node.state().kept > 0
+    })
+    .await
+    .unwrap();
+    let now = world.get(&me, "a").await.unwrap();
+    assert_eq!(now.state(), ServerState::Provisioning);
+    assert_eq!(now.grant, server.grant, "what may run keeps its slice");
+    assert_eq!(node.workloads().len(), 1);
+    node.state().keeps = None;
+    let failed = world.until(&me, "a", ServerState::Failed).await;
+    assert!(failed.grant.is_none());
+    assert!(failed.failure.unwrap().message.contains("half-way"));
+    assert!(node.workloads().is_empty(), "nothing runs without a slice");
+    assert!(world.profile("h100-full").await.available_now);
 }
 
 async fn a_server_that_never_reached_its_node_can_be_stopped_and_deleted(database: Database) {
@@ -324,6 +356,7 @@ async fn logs_come_from_the_node_in_whole_characters(database: Database) {
 on_both!(
     quickstart,
     a_refused_launch_fails_the_server_and_frees_the_slice,
+    a_launch_of_unknown_outcome_frees_the_slice_after_a_stop,
     a_server_that_never_reached_its_node_can_be_stopped_and_deleted,
     what_is_not_ready_cannot_be_opened,
     logs_come_from_the_node_in_whole_characters,

@@ -103,11 +103,26 @@ pub(crate) struct NodeState {
     pub(crate) traceparents: Vec<String>,
     /// What the next launches are refused with.
     pub(crate) refuse: Option<Status>,
+    /// What launches are answered with that were carried out.
+    pub(crate) garble: Option<Status>,
+    /// What stops are refused with.
+    pub(crate) keeps: Option<Status>,
+    /// Stops that were refused.
+    pub(crate) kept: usize,
     pub(crate) logs: Vec<Vec<u8>>,
     /// Whether launches are never answered.
     pub(crate) hangs: bool,
     /// The servers whose launches were not answered, once per launch.
     pub(crate) hung: Vec<String>,
+}
+
+impl NodeState {
+    fn answer(&self, workload: pb::Workload) -> Result<Response<pb::Workload>, Status> {
+        match &self.garble {
+            Some(status) => Err(status.clone()),
+            None => Ok(Response::new(workload)),
+        }
+    }
 }
 
 /// A node.
@@ -212,7 +227,7 @@ impl NodeService for PeerNode {
         if let Some(running) = node.workloads.get(&launch.workload_id)
             && running.fence == grant.fence
         {
-            return Ok(Response::new(running.clone()));
+            return node.answer(running.clone());
         }
         let high_water = node.high_water.entry(slice.gpu_uuid.clone()).or_default();
         *high_water = (*high_water).max(grant.fence);
@@ -227,7 +242,7 @@ impl NodeService for PeerNode {
         node.workloads
             .insert(launch.workload_id.clone(), workload.clone());
         node.launches.push(launch);
-        Ok(Response::new(workload))
+        node.answer(workload)
     }
 
     async fn stop_workload(
@@ -237,6 +252,10 @@ impl NodeService for PeerNode {
         knows_the_key(&request)?;
         let stop = request.into_inner();
         let mut node = self.state();
+        if let Some(status) = node.keeps.clone() {
+            node.kept += 1;
+            return Err(status);
+        }
         let mut workload = node
             .workloads
             .remove(&stop.workload_id)
