@@ -14,6 +14,7 @@
 mod drive;
 mod end;
 mod facts;
+mod last_words;
 pub(crate) mod life;
 mod logs;
 mod recover;

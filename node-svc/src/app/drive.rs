@@ -7,8 +7,8 @@ use tracing::Instrument as _;
 
 use super::{
     Node, facts,
+    last_words::{died, last_words},
     life::{Launch, Life, Record},
-    logs,
 };
 use crate::{
     disk::Durability,
@@ -20,8 +20,6 @@ use crate::{
 
 /// Between two tries to end processes that survive.
 const AGAIN: Duration = Duration::from_secs(2);
-/// Bytes at the end of the log in which the cause of a failure is looked for.
-const LAST_WORDS: u64 = 4_096;
 
 /// Where a driver begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -463,70 +461,4 @@ async fn keep(life: &Arc<Life>, durability: Durability) -> std::io::Result<()> {
     tokio::task::spawn_blocking(move || life.keep(durability))
         .await
         .map_err(std::io::Error::other)?
-}
-
-async fn died(life: &Life, ended: &Ended) -> Failure {
-    let words = last_words(life).await;
-    let cause = if words.is_empty() {
-        ended.how.clone()
-    } else {
-        format!("{}; its last words: {words}", ended.how)
-    };
-    if ended.out_of_memory {
-        return Failure::new("OUT_OF_MEMORY", "the server used all of its memory")
-            .caused_by(cause)
-            .try_this("start it again on a profile with more memory");
-    }
-    Failure::new("NOTEBOOK_ENDED", "the server's process ended by itself")
-        .caused_by(cause)
-        .try_this("look at the server's log, then start it again; its files are kept")
-}
-
-/// The last line of the log, as far as [`LAST_WORDS`] reaches.
-async fn last_words(life: &Life) -> String {
-    let log = life.folder.join("log");
-    // A log that cannot be read leaves a failure without its last words.
-    tokio::task::spawn_blocking(move || logs::last_line(&log, LAST_WORDS))
-        .await
-        .ok()
-        .and_then(Result::ok)
-        .unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use cnlab_model::{Timestamp, id::ServerId};
-    use node_core::WorkloadId;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn last_words_have_an_end_whatever_was_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let holder = Holder {
-            workload: WorkloadId::Server(ServerId::from_ulid(cnlab_model::id::Ulid(1))),
-            fence: 1,
-        };
-        let record = Record::new(holder, None, None, Timestamp(1));
-        let life = Life::new(folder.path().to_owned(), record, String::new());
-        assert_eq!(last_words(&life).await, "");
-        // More than any channel holds, and no line break in it.
-        let mut log = b"first\n".to_vec();
-        log.resize(3 << 20, b'x');
-        std::fs::write(folder.path().join("log"), &log).unwrap();
-        let ended = Ended {
-            how: "exit code 1".to_owned(),
-            out_of_memory: false,
-        };
-        let failure = tokio::time::timeout(cnlab_testkit::GENEROUS, died(&life, &ended))
-            .await
-            .expect("a long line has an end");
-        let words = "x".repeat(usize::try_from(LAST_WORDS).unwrap());
-        assert_eq!(
-            failure.cause,
-            format!("exit code 1; its last words: {words}")
-        );
-        std::fs::write(folder.path().join("log"), "one\ntwo \n\n").unwrap();
-        assert_eq!(last_words(&life).await, "two");
-    }
 }

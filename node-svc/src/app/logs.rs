@@ -1,7 +1,7 @@
 //! What a workload wrote: the last lines, and what follows.
 
 use std::{
-    io::{self, Read as _, Seek as _, SeekFrom},
+    io::{self, SeekFrom},
     path::Path,
     sync::Arc,
     time::Duration,
@@ -152,21 +152,6 @@ async fn start_of_last(path: &Path, lines: u32) -> io::Result<u64> {
     Ok(first.unwrap_or(farthest))
 }
 
-/// The last line that is not empty among the last bytes of a file, without the spaces around
-/// it; empty when there is none. Blocks, but reads no more than those bytes.
-///
-/// # Errors
-/// When the file cannot be read.
-pub(crate) fn last_line(path: &Path, within: u64) -> io::Result<String> {
-    let mut file = std::fs::File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(within)))?;
-    let mut bytes = Vec::new();
-    file.take(within).read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
-    Ok(text.trim().lines().last().unwrap_or("").trim().to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,6 +190,5 @@ mod tests {
         std::os::unix::fs::FileExt::write_all_at(&file, b"\none\ntwo\n", far).unwrap();
         assert_eq!(start_of_last(&path, 1).await.unwrap(), far + 5);
         assert_eq!(start_of_last(&path, 100).await.unwrap(), far + 1);
-        assert_eq!(last_line(&path, 100).unwrap(), "two");
     }
 }

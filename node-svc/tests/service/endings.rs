@@ -31,16 +31,20 @@ impl Survivor {
     }
 
     async fn end(mut self) {
-        self.process.signal(Signal::SIGKILL).unwrap();
-        self.process
-            .wait_exit(cnlab_testkit::GENEROUS)
-            .await
-            .unwrap();
+        self.process.kill();
         cnlab_testkit::wait_until(cnlab_testkit::GENEROUS, "an empty group", async || {
             std::fs::remove_dir(&self.group).is_ok()
         })
         .await
         .unwrap();
+    }
+}
+
+impl Drop for Survivor {
+    /// A failed test leaves no group behind.
+    fn drop(&mut self) {
+        self.process.kill();
+        let _may_be_gone = std::fs::remove_dir(&self.group);
     }
 }
 

@@ -1,0 +1,105 @@
+//! Why a server's process ended, as far as its end and its log tell.
+//!
+//! **Invariant**: whatever a workload wrote into its log, reading its last words ends soon and
+//! needs no more than a few kilobytes.
+
+use std::{
+    fs::File,
+    io::{self, Read as _, Seek as _, SeekFrom},
+    path::Path,
+};
+
+use super::life::Life;
+use crate::{failure::Failure, ports::Ended};
+
+/// Bytes at the end of the log in which the cause of a failure is looked for.
+const LAST_WORDS: u64 = 4_096;
+
+/// The failure of a server whose process ended by itself.
+pub(super) async fn died(life: &Life, ended: &Ended) -> Failure {
+    let words = last_words(life).await;
+    let cause = if words.is_empty() {
+        ended.how.clone()
+    } else {
+        format!("{}; its last words: {words}", ended.how)
+    };
+    if ended.out_of_memory {
+        return Failure::new("OUT_OF_MEMORY", "the server used all of its memory")
+            .caused_by(cause)
+            .try_this("start it again on a profile with more memory");
+    }
+    Failure::new("NOTEBOOK_ENDED", "the server's process ended by itself")
+        .caused_by(cause)
+        .try_this("look at the server's log, then start it again; its files are kept")
+}
+
+/// The last line of the log, as far as [`LAST_WORDS`] reaches.
+pub(super) async fn last_words(life: &Life) -> String {
+    let log = life.folder.join("log");
+    // A log that cannot be read leaves a failure without its last words.
+    tokio::task::spawn_blocking(move || last_line(&log, LAST_WORDS))
+        .await
+        .ok()
+        .and_then(Result::ok)
+        .unwrap_or_default()
+}
+
+/// The last line that is not empty among the last bytes of a file, without the spaces around
+/// it; empty when there is none. Blocks, but reads no more than those bytes.
+///
+/// # Errors
+/// When the file cannot be read.
+fn last_line(path: &Path, within: u64) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(within)))?;
+    let mut bytes = Vec::new();
+    file.take(within).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(text
+        .trim()
+        .lines()
+        .next_back()
+        .unwrap_or("")
+        .trim()
+        .to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use cnlab_model::{Timestamp, id::ServerId};
+    use node_core::{Holder, WorkloadId};
+
+    use super::*;
+    use crate::app::life::Record;
+
+    #[tokio::test]
+    async fn last_words_have_an_end_whatever_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let holder = Holder {
+            workload: WorkloadId::Server(ServerId::from_ulid(cnlab_model::id::Ulid(1))),
+            fence: 1,
+        };
+        let record = Record::new(holder, None, None, Timestamp(1));
+        let life = Life::new(folder.path().to_owned(), record, String::new());
+        assert_eq!(last_words(&life).await, "");
+        // More than any channel holds, and no line break in it.
+        let mut log = b"first\n".to_vec();
+        log.resize(3 << 20, b'x');
+        std::fs::write(folder.path().join("log"), &log).unwrap();
+        let ended = Ended {
+            how: "exit code 1".to_owned(),
+            out_of_memory: false,
+        };
+        let failure = tokio::time::timeout(cnlab_testkit::GENEROUS, died(&life, &ended))
+            .await
+            .expect("a long line has an end");
+        let words = "x".repeat(usize::try_from(LAST_WORDS).unwrap());
+        assert_eq!(
+            failure.cause,
+            format!("exit code 1; its last words: {words}")
+        );
+        std::fs::write(folder.path().join("log"), "one\ntwo \n\n").unwrap();
+        assert_eq!(last_words(&life).await, "two");
+    }
+}
