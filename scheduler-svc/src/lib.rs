@@ -9,6 +9,7 @@
 //!               └── watch ◀── changes                 ▼
 //!                                    worker: outbox ──▶ node-svc, billing-svc
 //!                                            queue  ──▶ app (place what fits)
+//!                                            leases ──▶ queue (a node fell silent)
 //! ```
 //!
 //! **Invariants**
@@ -124,7 +125,12 @@ impl Service for Scheduler {
             let app = Arc::clone(&app);
             async move { worker::gauges::tick(&app).await }
         });
-        vec![outbox, queue, purge, gauges]
+        let leases = Arc::new(worker::leases::Leases::new(Arc::clone(&self.app)));
+        let leases = Worker::new("leases", Wake::new(), move || {
+            let leases = Arc::clone(&leases);
+            async move { leases.tick().await }
+        });
+        vec![outbox, queue, purge, gauges, leases]
     }
 
     async fn serve(

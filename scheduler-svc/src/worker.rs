@@ -4,5 +4,6 @@ mod destinations;
 pub(crate) mod dispatch;
 pub(crate) mod gauges;
 mod jobs;
+pub(crate) mod leases;
 pub(crate) mod purge;
 pub(crate) mod queue;

@@ -3,6 +3,8 @@
 //! **Invariant** (X-12): a node that says nothing keeps every grant; only what it says itself
 //! takes one away. The lease store is told for liveness, and its loss changes nothing here.
 
+use std::{collections::BTreeMap, time::Duration};
+
 use cnlab_lease::{Claim, Renewal};
 use cnlab_model::id::{NodeId, ServerId};
 
@@ -19,6 +21,9 @@ use crate::{
     },
 };
 use scheduler_core::server::State;
+
+/// The shortest lease that is worth opening.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// The answer to a renewal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,11 +128,35 @@ impl App {
             })
             .map(|grant| claim(node, grant))
             .collect();
+        self.hold_leases(node, &batch, self.grants.ttl.0).await;
+    }
+
+    /// Opens the leases of all grants anew whose nodes answer, each for as long as its node has
+    /// left to be heard of again: the store has lost them, or nobody has renewed them for a
+    /// while. The rows say what there is.
+    pub(crate) async fn reopen_leases(&self) -> Result<(), SchedulerError> {
+        let mut held: BTreeMap<NodeId, Vec<Claim>> = BTreeMap::new();
+        for grant in grant::held(self.db.read(), None).await? {
+            let claim = claim(grant.node, &grant);
+            held.entry(grant.node).or_default().push(claim);
+        }
+        let (now, ttl) = (self.now(), self.grants.ttl.0);
+        for node in roster::nodes(self.db.read()).await? {
+            let left = ttl.saturating_sub(now.since(node.last_seen_at));
+            if let Some(batch) = held.get(&node.id)
+                && left >= SHORTEST
+            {
+                self.hold_leases(node.id, batch, left).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn hold_leases(&self, node: NodeId, batch: &[Claim], ttl: Duration) {
         if batch.is_empty() {
             return;
         }
-        let ttl = self.grants.ttl.0;
-        let renewed = match self.leases.renew(&batch, ttl).await {
+        let renewed = match self.leases.renew(batch, ttl).await {
             Ok(renewed) => renewed,
             Err(error) => {
                 tracing::warn!(%error, cnlab.node_id = %node, "leases were not renewed");

@@ -55,6 +55,25 @@ pub(crate) async fn held(
     records(rows)
 }
 
+/// Those of these grants that are not released.
+pub(crate) async fn held_of(
+    db: &impl ConnectionTrait,
+    ids: &[GrantId],
+) -> Result<Vec<Grant>, SchedulerError> {
+    let mut found = Vec::new();
+    // Far below the variables that a statement may have.
+    for ids in ids.chunks(1000) {
+        let rows = grant::Entity::find()
+            .filter(grant::Column::Id.is_in(ids.iter().map(GrantId::to_string)))
+            .filter(grant::Column::ReleasedAt.is_null())
+            .all(db)
+            .await
+            .map_err(DbError::from)?;
+        found.extend(records(rows)?);
+    }
+    Ok(found)
+}
+
 /// How long the latest grants were held.
 pub(crate) async fn lengths(
     db: &impl ConnectionTrait,

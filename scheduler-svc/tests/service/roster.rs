@@ -272,3 +272,35 @@ async fn the_loss_of_redis_changes_nothing() {
     .await
     .unwrap();
 }
+
+/// What the rows say is put into a store that lost everything, before any node renews.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_that_redis_lost_are_opened_from_the_rows() {
+    let mut redis = RedisServer::start().await.unwrap();
+    let url = redis.url();
+    let world = World::start_with(Database::Sqlite, |config| {
+        config.lease.store = LeaseStoreKind::Redis;
+        config.lease.url = Secret::new(url);
+        config.grants.ttl = Span(Duration::from_secs(600));
+    })
+    .await;
+    let node = world.node("gpu-box", &["H100"]).await;
+    let server = world.ready(&ada(), &node, "a").await;
+    let grant = server.grant.as_ref().unwrap().id.clone();
+    redis.kill();
+    redis.restart().await.unwrap();
+    let leases = cnlab_lease::RedisStore::new(
+        &redis.url(),
+        &world.config.lease.space,
+        cnlab_lease::RedisOptions::default(),
+    )
+    .unwrap();
+    let lease = wait_for(GENEROUS, "the lease to be opened anew", async || {
+        use cnlab_lease::LeaseStore as _;
+        leases.get(&grant).await.ok().flatten()
+    })
+    .await
+    .unwrap();
+    assert_eq!(lease.fence, fence(&server));
+    assert_eq!(lease.holder, node.id.to_string());
+}
