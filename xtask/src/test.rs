@@ -45,7 +45,12 @@ pub(crate) fn soak() -> Result<()> {
 fn suites() -> Result<()> {
     // Binaries first: the end-to-end suites start them as a user would.
     run(cargo(&["test", "--workspace", "--no-run", "--locked"]))?;
-    run(cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]))
+    run(cargo(&[
+        "test",
+        "--workspace",
+        "--locked",
+        "--no-fail-fast",
+    ]))
 }
 
 /// How the Nix builds are compiled. What is checked is the packaging, not the optimiser.
