@@ -73,6 +73,17 @@ impl Snapshot {
         }
     }
 
+    /// Takes in a grant that was made since. A GPU that is not in the snapshot stays out of it.
+    pub fn hold(&mut self, node: NodeId, uuid: &str, holder: Holder) {
+        let gpu = self
+            .nodes
+            .get_mut(&node)
+            .and_then(|node| node.gpus.get_mut(uuid));
+        if let Some(gpu) = gpu {
+            gpu.holders.push(holder);
+        }
+    }
+
     /// The nodes in the order of their ids.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.values()

@@ -1,6 +1,9 @@
 //! Placing: a decision becomes a grant in one transaction.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    time::Duration,
+};
 
 use cnlab_db::Tx;
 use cnlab_model::{Timestamp, id::GrantId};
@@ -30,6 +33,9 @@ use crate::{
 
 /// How often a lost race is tried again before the server waits in the queue.
 pub(crate) const TRIES: usize = 3;
+
+/// Most servers of the queue that get their slices in one turn.
+const PASS: usize = 32;
 
 /// By how much an expectation changes before it is told again.
 const RETELL: Duration = Duration::from_secs(30);
@@ -244,38 +250,59 @@ impl App {
         let _turn = self.turn().await;
         let mut cell = self.cell().await?;
         let queue = std::mem::take(&mut cell.queue);
-        let mut waiting = Vec::new();
+        let all = queue.len();
+        let mut starts_of: BTreeMap<String, Vec<PastStart>> = BTreeMap::new();
+        let mut placed = 0;
+        // What waits before the one that is looked at.
+        cell.snapshot.queue.clear();
         for (server, request) in queue {
-            cell.snapshot.queue.clone_from(&waiting);
+            if placed == PASS {
+                // Requests that people wait for have their turn in between.
+                self.queue.wake();
+                break;
+            }
+            let past = match starts_of.entry(server.image.clone()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(unknown) => {
+                    let past = starts::of_image(self.db.read(), &server.image).await?;
+                    unknown.insert(past)
+                }
+            };
             let span = trace::span_with_parent(server.traceparent.as_deref(), "scheduler.place");
-            let placed = self
-                .place_one(&cell, server, &request)
+            let done = self
+                .place_one(&cell, server, &request, past)
                 .instrument(span)
                 .await;
-            match placed {
-                Ok(true) => cell = self.cell().await?,
-                Ok(false) => waiting.push(request),
+            match done {
+                Ok(Some(grant)) => {
+                    placed += 1;
+                    cell.take_in(&grant);
+                }
+                Ok(None) => cell.snapshot.queue.push(request),
                 Err(SchedulerError::SliceTaken | SchedulerError::ChangedMeanwhile) => {
                     // Somebody else was faster; the next tick sees what is left.
                     self.metrics.lost_race();
                     self.queue.wake();
-                    cell = self.cell().await?;
+                    let mut waiting = std::mem::take(&mut cell.snapshot.queue);
                     waiting.push(request);
+                    cell = self.cell().await?;
+                    cell.snapshot.queue = waiting;
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(waiting.len())
+        Ok(all - placed)
     }
 
+    /// Answers the grant if the server got one.
     async fn place_one(
         &self,
         cell: &Cell,
         server: Server,
         request: &Request,
-    ) -> Result<bool, SchedulerError> {
-        let past = starts::of_image(self.db.read(), &server.image).await?;
-        let plan = match self.plan(cell, &server, request, &past) {
+        past: &[PastStart],
+    ) -> Result<Option<Grant>, SchedulerError> {
+        let plan = match self.plan(cell, &server, request, past) {
             Ok(plan) => plan,
             // What it waits for may come back: nodes join, and nobody is told otherwise.
             Err(error) => Plan::Queue {
@@ -291,7 +318,7 @@ impl App {
                 expected.map(|expected| now.plus(expected)),
             )
         {
-            return Ok(false);
+            return Ok(None);
         }
         let id = GrantId::from_ulid(self.runtime.ids.ulid());
         let (plan, read) = (&plan, &server);
@@ -304,7 +331,7 @@ impl App {
                     .ok_or(SchedulerError::ChangedMeanwhile)?;
                 let grant = self.carry_out(&tx, &mut server, plan, id, now).await?;
                 store::server::update(&tx, &mut server).await?;
-                Ok::<_, SchedulerError>((server, grant.is_some()))
+                Ok::<_, SchedulerError>((server, grant))
             })
             .await?;
         self.publish(&changed.0);

@@ -17,7 +17,7 @@ use sea_orm::{ColumnTrait, ConnectionTrait, EntityTrait, QueryFilter};
 use super::{
     entity::volume,
     grant,
-    record::{Gpu, Node, Server},
+    record::{Gpu, Grant, Node, Server},
     roster, server,
 };
 use crate::error::SchedulerError;
@@ -56,29 +56,31 @@ impl Cell {
                 (server, request)
             })
             .collect();
-        let gpu = |row: &Gpu| scheduler_core::Gpu {
-            family: row.family.clone(),
-            memory_bytes: row.memory_bytes,
-            holders: grants
-                .iter()
-                .filter(|grant| grant.node == row.node && grant.gpu_uuid == row.uuid)
-                .map(|grant| Holder {
-                    blocks: grant.blocks,
-                    since: grant.granted_at,
-                })
-                .collect(),
-        };
-        let mut snapshot = Snapshot::new(nodes.iter().map(|node| {
-            scheduler_core::Node {
-                id: node.id,
-                answers: node.last_seen_at >= silent_before,
-                disk_bytes: node.disk_bytes,
-                gpus: gpus
-                    .iter()
-                    .filter(|row| row.node == node.id)
-                    .map(|row| (row.uuid.clone(), gpu(row)))
-                    .collect(),
-            }
+        // Grouped once: a cell has thousands of GPUs and of grants.
+        let mut holders: BTreeMap<(NodeId, &str), Vec<Holder>> = BTreeMap::new();
+        for grant in &grants {
+            let key = (grant.node, grant.gpu_uuid.as_str());
+            holders.entry(key).or_default().push(holder(grant));
+        }
+        let mut by_node: BTreeMap<NodeId, BTreeMap<String, scheduler_core::Gpu>> = BTreeMap::new();
+        for row in &gpus {
+            let gpu = scheduler_core::Gpu {
+                family: row.family.clone(),
+                memory_bytes: row.memory_bytes,
+                holders: holders
+                    .remove(&(row.node, row.uuid.as_str()))
+                    .unwrap_or_default(),
+            };
+            by_node
+                .entry(row.node)
+                .or_default()
+                .insert(row.uuid.clone(), gpu);
+        }
+        let mut snapshot = Snapshot::new(nodes.iter().map(|node| scheduler_core::Node {
+            id: node.id,
+            answers: node.last_seen_at >= silent_before,
+            disk_bytes: node.disk_bytes,
+            gpus: by_node.remove(&node.id).unwrap_or_default(),
         }));
         snapshot.queue = queue.iter().map(|(_, request)| request.clone()).collect();
         snapshot.run_lengths = RunLengths {
@@ -91,6 +93,20 @@ impl Cell {
             gpus,
             queue,
         })
+    }
+
+    /// Takes in a grant that was made on this cell, as if it had been read again.
+    pub(crate) fn take_in(&mut self, grant: &Grant) {
+        self.snapshot
+            .hold(grant.node, &grant.gpu_uuid, holder(grant));
+        let row = self
+            .gpus
+            .iter_mut()
+            .find(|gpu| gpu.node == grant.node && gpu.uuid == grant.gpu_uuid);
+        if let Some(row) = row {
+            row.taken = row.taken.union(grant.blocks);
+            row.version = row.version.saturating_add(1);
+        }
     }
 
     /// The node of this id.
@@ -109,6 +125,13 @@ impl Cell {
     pub(crate) fn profiles(&self, written: &[Profile], templates: &[Template]) -> Vec<Profile> {
         let families = self.gpus.iter().map(|gpu| gpu.family.as_str());
         profile::offered(written, templates, families)
+    }
+}
+
+fn holder(grant: &Grant) -> Holder {
+    Holder {
+        blocks: grant.blocks,
+        since: grant.granted_at,
     }
 }
 
@@ -132,18 +155,84 @@ async fn volumes_of(
     db: &impl ConnectionTrait,
     servers: &[Server],
 ) -> Result<BTreeMap<VolumeId, NodeId>, SchedulerError> {
-    if servers.is_empty() {
-        return Ok(BTreeMap::new());
+    let mut found = BTreeMap::new();
+    // Far below the variables that a statement may have.
+    for servers in servers.chunks(1000) {
+        let ids = servers.iter().map(|server| server.volume.to_string());
+        let rows = volume::Entity::find()
+            .filter(volume::Column::Id.is_in(ids))
+            .filter(volume::Column::NodeId.is_not_null())
+            .all(db)
+            .await
+            .map_err(DbError::from)?;
+        // A volume whose node makes no sense is refused where its server is placed.
+        for row in rows {
+            let node = row.node_id.and_then(|node| node.parse::<NodeId>().ok());
+            if let (Ok(volume), Some(node)) = (row.id.parse::<VolumeId>(), node) {
+                found.insert(volume, node);
+            }
+        }
     }
-    let rows = volume::Entity::find()
-        .filter(volume::Column::Id.is_in(servers.iter().map(|server| server.volume.to_string())))
-        .filter(volume::Column::NodeId.is_not_null())
-        .all(db)
-        .await
-        .map_err(DbError::from)?;
-    // A volume whose node makes no sense is refused where its server is placed.
-    Ok(rows
-        .into_iter()
-        .filter_map(|row| Some((row.id.parse().ok()?, row.node_id?.parse().ok()?)))
-        .collect())
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use cnlab_model::{
+        Blocks,
+        id::{GrantId, ServerId, Ulid},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_grant_is_taken_in_as_if_the_cell_had_been_read_again() {
+        let node = NodeId::from_ulid(Ulid(1));
+        let gpu = |uuid: &str| Gpu {
+            node,
+            uuid: uuid.to_owned(),
+            family: "H100".to_owned(),
+            name: "NVIDIA H100".to_owned(),
+            memory_bytes: 80 << 30,
+            simulated: true,
+            driver_version: String::new(),
+            taken: Blocks::EMPTY,
+            present: true,
+            version: 4,
+        };
+        let free = || scheduler_core::Gpu {
+            family: "H100".to_owned(),
+            memory_bytes: 80 << 30,
+            holders: Vec::new(),
+        };
+        let mut cell = Cell {
+            snapshot: Snapshot::new([scheduler_core::Node {
+                id: node,
+                answers: true,
+                disk_bytes: 1 << 40,
+                gpus: [("a".to_owned(), free()), ("b".to_owned(), free())].into(),
+            }]),
+            nodes: Vec::new(),
+            gpus: vec![gpu("a"), gpu("b")],
+            queue: Vec::new(),
+        };
+        let blocks: Blocks = "0-24".parse().unwrap();
+        cell.take_in(&Grant {
+            id: GrantId::from_ulid(Ulid(2)),
+            fence: 1,
+            server: ServerId::from_ulid(Ulid(3)),
+            node,
+            gpu_uuid: "b".to_owned(),
+            gpu_type: "H100".to_owned(),
+            blocks,
+            vram_bytes: 20 << 30,
+            granted_at: Timestamp(1),
+            delivered_at: None,
+            released_at: None,
+        });
+        let seen = cell.snapshot.gpus().map(|(_, _, gpu)| gpu.free());
+        assert!(seen.eq([Blocks::ALL, Blocks::ALL.minus(blocks)]));
+        let rows = cell.gpus.iter().map(|gpu| (gpu.taken, gpu.version));
+        assert!(rows.eq([(Blocks::EMPTY, 4), (blocks, 5)]));
+    }
 }

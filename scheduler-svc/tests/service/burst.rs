@@ -93,6 +93,45 @@ async fn a_hundred_students_share_one_gpu(database: Database) {
     drop(node);
 }
 
+/// More than are placed in one turn of the queue.
+async fn all_who_wait_are_placed_when_a_gpu_is_freed(database: Database) {
+    let mut world = World::start(database).await;
+    let whole = PROFILES
+        .replace("h100-1pct", "h100-whole")
+        .replace("percent = 1", "percent = 100");
+    let profiles = format!("{PROFILES}{whole}");
+    world.config.catalog.profiles_file = Some(world.file("profiles.toml", &profiles));
+    world.stop().await;
+    world.start_again().await;
+    let _node = world.node("gpu-box", &["H100"]).await;
+    let me = person(10, &["school/course"]);
+    let named = |profile: &str, name: &str| pb::CreateServerRequest {
+        profile: profile.to_owned(),
+        ..ask(name)
+    };
+    let first = world.create(&me, named("h100-whole", "first")).await;
+    let first = first.unwrap();
+    let mut waiting = Vec::new();
+    for n in 0..70 {
+        let server = named("h100-1pct", &format!("student-{n}"));
+        let server = world.create(&me, server).await.unwrap();
+        assert_eq!(server.state(), ServerState::Queued);
+        waiting.push(server.id);
+    }
+    world.delete_server(&me, &first.id).await.unwrap();
+    let mut taken = Blocks::EMPTY;
+    let mut last = fence(&first);
+    for id in &waiting {
+        let server = world.until(&me, id, ServerState::Provisioning).await;
+        assert!(!blocks(&server).overlaps(taken), "{server:?}");
+        taken = taken.union(blocks(&server));
+        assert!(fence(&server) > last, "the oldest first");
+        last = fence(&server);
+    }
+    // One fence after the other, none for anybody else.
+    assert_eq!(last, fence(&first) + 70);
+}
+
 /// A node that takes calls and never answers holds up its own servers and no others.
 async fn a_frozen_node_does_not_hold_up_the_others(database: Database) {
     let mut world = World::start(database).await;
@@ -168,4 +207,5 @@ async fn two_schedulers_at_once_never_grant_a_block_twice() {
 on_both!(
     a_hundred_students_share_one_gpu,
     a_frozen_node_does_not_hold_up_the_others,
+    all_who_wait_are_placed_when_a_gpu_is_freed,
 );
