@@ -1,5 +1,4 @@
 //! The service alone, over real gRPC.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use cloud_svc::{Cloud, Config};
 use cnlab_db::DatabaseConfig;
