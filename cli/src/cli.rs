@@ -42,8 +42,13 @@ pub struct Globals {
     /// Without it CNLAB_CONFIG counts, then cnlab/config.toml in your configuration folder.
     #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub config: Option<PathBuf>,
-    /// The project, written <owner>/<slug>; your default one where it is not given.
-    #[arg(long, global = true, value_name = "PROJECT")]
+    /// The project, written `<owner>/<slug>`; your default one where it is not given.
+    #[arg(
+        help = "The project, written <owner>/<slug>; your default one where it is not given",
+        long,
+        global = true,
+        value_name = "PROJECT"
+    )]
     pub project: Option<String>,
     /// Write no progress and no notes.
     #[arg(short, long, global = true)]

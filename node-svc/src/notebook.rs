@@ -35,7 +35,7 @@ pub const WORKLOAD_HEADER: &str = "cnlab-workload-id";
 /// Header that names the fence of its life.
 pub const FENCE_HEADER: &str = "cnlab-fence";
 /// Header of an answer that is the node's and not the notebook's: why it was refused. A notebook
-/// cannot send it, since nothing that begins with [`OWN_PREFIX`] passes.
+/// cannot send it, since nothing that begins with our own prefix passes.
 pub const REFUSED_HEADER: &str = "cnlab-refused";
 /// Everything that begins so is between services and never reaches a notebook.
 const OWN_PREFIX: &str = "cnlab-";
