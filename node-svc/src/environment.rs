@@ -183,8 +183,11 @@ impl Environments {
             return Ok(Found::Ready(environment));
         }
         let mut builds = self.0.builds.lock().unwrap_or_else(PoisonError::into_inner);
+        // A build that has said its result is over, even while its task still ends: what it
+        // built may have been removed since.
         if let Some(running) = builds.get(&place.hash)
             && running.has_changed().is_ok()
+            && !matches!(*running.borrow(), Progress::Done(_))
         {
             return Ok(Found::Building(running.clone()));
         }
