@@ -11,80 +11,62 @@ use crate::run::{answers, program, run, say};
 struct Need {
     what: &'static str,
     package: &'static str,
-    is_there: fn() -> bool,
+    found: Found,
+}
+
+/// How it is seen to be there.
+enum Found {
+    /// A program of the need's name is on the path.
+    OnPath,
+    /// It takes more than a look at the path.
+    By(fn() -> bool),
+}
+
+impl Need {
+    const fn program(what: &'static str, package: &'static str) -> Self {
+        Self {
+            what,
+            package,
+            found: Found::OnPath,
+        }
+    }
+
+    const fn checked(what: &'static str, package: &'static str, by: fn() -> bool) -> Self {
+        Self {
+            what,
+            package,
+            found: Found::By(by),
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        match self.found {
+            Found::OnPath => on_path(self.what),
+            Found::By(check) => check(),
+        }
+    }
 }
 
 const NEEDS: &[Need] = &[
-    Need {
-        what: "redis-server",
-        package: "redis-server",
-        is_there: || on_path("redis-server"),
-    },
-    Need {
-        what: "PostgreSQL server",
-        package: "postgresql",
-        is_there: postgres,
-    },
-    Need {
-        what: "Chromium",
-        package: "chromium",
-        is_there: || on_path("chromium"),
-    },
-    Need {
-        what: "python3 with venv",
-        package: "python3-venv",
-        is_there: || answers("python3", &["-c", "import ensurepip, venv"]),
-    },
-    Need {
-        what: "nix",
-        package: "nix-bin",
-        is_there: || on_path("nix"),
-    },
-    Need {
-        what: "zsh",
-        package: "zsh",
-        is_there: || on_path("zsh"),
-    },
-    Need {
-        what: "fish",
-        package: "fish",
-        is_there: || on_path("fish"),
-    },
-    Need {
-        what: "git",
-        package: "git",
-        is_there: || on_path("git"),
-    },
-    Need {
-        what: "readelf",
-        package: "binutils",
-        is_there: || on_path("readelf"),
-    },
-    Need {
-        what: "setpriv",
-        package: "util-linux",
-        is_there: || on_path("setpriv"),
-    },
-    Need {
-        what: "a C compiler",
-        package: "gcc",
-        is_there: || on_path("cc"),
-    },
+    Need::program("redis-server", "redis-server"),
+    Need::checked("PostgreSQL server", "postgresql", postgres),
+    Need::program("chromium", "chromium"),
+    Need::checked("python3 with venv", "python3-venv", || {
+        answers("python3", &["-c", "import ensurepip, venv"])
+    }),
+    Need::program("nix", "nix-bin"),
+    Need::program("zsh", "zsh"),
+    Need::program("fish", "fish"),
+    Need::program("git", "git"),
+    Need::program("readelf", "binutils"),
+    Need::program("setpriv", "util-linux"),
+    Need::program("script", "bsdutils"),
+    Need::program("kill", "procps"),
+    Need::program("cc", "gcc"),
 ];
 
 /// What `bench front` needs beside that.
-const BENCH_NEEDS: &[Need] = &[
-    Need {
-        what: "nginx",
-        package: "nginx",
-        is_there: || on_path("nginx"),
-    },
-    Need {
-        what: "wrk",
-        package: "wrk",
-        is_there: || on_path("wrk"),
-    },
-];
+const BENCH_NEEDS: &[Need] = &[Need::program("nginx", "nginx")];
 
 /// Makes sure that the tests find what they need.
 pub(crate) fn for_tests() -> Result<()> {
@@ -134,7 +116,7 @@ fn provide(needs: &[Need]) -> Result<()> {
 }
 
 fn missing(needs: &[Need]) -> Vec<&Need> {
-    needs.iter().filter(|need| !(need.is_there)()).collect()
+    needs.iter().filter(|need| !need.is_there()).collect()
 }
 
 fn missing_names(needs: &[Need]) -> Vec<&'static str> {
