@@ -29,10 +29,13 @@
 mod decide;
 pub mod estimate;
 mod explain;
+pub mod history;
 pub mod near;
 pub mod profile;
+pub mod runtime_estimate;
 pub mod server;
 mod snapshot;
+pub mod start_estimate;
 
 pub use decide::{
     Decided, Decision, Placement, QueueReason, RejectReason, Request, decide, vram_bytes,
