@@ -26,6 +26,7 @@
     )
 )]
 
+pub mod cluster;
 mod decide;
 pub mod estimate;
 mod explain;
