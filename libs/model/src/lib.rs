@@ -7,6 +7,7 @@
 pub mod error;
 pub mod gpu;
 pub mod id;
+pub mod mig;
 pub mod name;
 pub mod size;
 pub mod time;
