@@ -357,7 +357,7 @@ proptest! {
             let mut wanted = named(layout.plain());
             let place = (name(shape.plain()), usize::from(start));
             let exists = rows.iter().any(|row| row.0 == place.0 && row.3.contains(&place.1))
-                && !(shape == Shape::TwoMedia && !four);
+                && (four || shape != Shape::TwoMedia);
             let twice = !wanted.insert(place);
             let may = exists && !twice && oracle::legal(rows, compute, &wanted)
                 && !(media && shape.media());
