@@ -22,8 +22,21 @@ pub struct Config {
     pub billing: String,
     /// Where browsers find notebooks.
     pub notebook: NotebookConfig,
+    /// Which threads serve the connections.
+    pub threads: Threads,
     /// What the port allows.
     pub limits: LimitsConfig,
+}
+
+/// Which threads serve the connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Threads {
+    /// Threads of its own, one for every processor that the process may use. A connection and what is asked for it
+    /// stay on one thread, so that no other has to be woken.
+    Own,
+    /// Those of the process, beside everything else that it does.
+    Shared,
 }
 
 impl Default for Config {
@@ -33,6 +46,7 @@ impl Default for Config {
             scheduler: "http://127.0.0.1:7101".to_owned(),
             billing: "http://127.0.0.1:7105".to_owned(),
             notebook: NotebookConfig::default(),
+            threads: Threads::Own,
             limits: LimitsConfig::default(),
         }
     }

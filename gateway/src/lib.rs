@@ -18,6 +18,7 @@ pub mod auth;
 pub mod body;
 pub mod cache;
 pub mod config;
+pub mod cores;
 pub mod error;
 pub mod front;
 pub mod http_types;
@@ -43,7 +44,7 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::service::Routes;
 
-pub use config::Config;
+pub use config::{Config, Threads};
 
 use crate::{
     adapters::{
@@ -51,15 +52,19 @@ use crate::{
         sessions_billing::BillingSessions,
     },
     auth::Tokens,
+    cores::Cores,
     front::Front,
     layers::{
         admit::{Admission, Hosts},
         shed::ShedLayer,
     },
+    listener::Seat,
     metrics::Metrics,
-    notebook::{Notebooks, routes::RouteTable, sessions::SessionTable, tunnel::Tunnels},
+    notebook::{
+        Notebooks, pool::Pools, routes::RouteTable, sessions::SessionTable, tunnel::Tunnels,
+    },
     route::{Ends, Route},
-    stack::{FrontDoor, Parts},
+    stack::{FrontDoor, Parts, Stack},
     transcode::{openapi, table::Table},
     upstream::{Upstream, Upstreams},
 };
@@ -74,11 +79,22 @@ pub struct Gateway {
     runtime: Runtime,
     admission: Arc<Admission>,
     parts: Parts,
-    ends: Ends,
+    shared: Shared,
     /// Connections and WebSockets.
     open: TaskTracker,
     drained: CancellationToken,
     metrics: Arc<Metrics>,
+}
+
+/// What all threads use, however many there are.
+#[derive(Debug)]
+struct Shared {
+    table: Arc<Table>,
+    openapi: bytes::Bytes,
+    hosts: Hosts,
+    routes: Arc<RouteTable>,
+    sessions: Arc<SessionTable>,
+    key: HeaderValue,
 }
 
 #[async_trait]
@@ -98,41 +114,29 @@ impl Service for Gateway {
         let table = Table::from_descriptors(cnlab_proto::DESCRIPTOR_SET)
             .map_err(|error| StartError::new("the protos make no HTTP API").caused_by(error))?;
         let openapi = openapi::document(&table);
-        let key = &config.common.internal_key;
-        let deadline = config.limits.deadline.0 + BEHIND_THE_DEADLINE;
-        let upstreams = Upstreams::connect(&config.scheduler, &config.billing, key, deadline)?;
+        let mut key =
+            HeaderValue::try_from(config.common.internal_key.expose()).map_err(|error| {
+                StartError::new("the internal key holds characters other than ASCII")
+                    .caused_by(error)
+            })?;
+        key.set_sensitive(true);
+
+        let tasks = &runtime.tasks;
+        let upstreams = upstreams(&config)?;
         let (scheduler, billing) = (
             upstreams.channel(Upstream::Scheduler),
             upstreams.channel(Upstream::Billing),
         );
-        let mut key = HeaderValue::try_from(key.expose()).map_err(|error| {
-            StartError::new("the internal key holds characters other than ASCII").caused_by(error)
-        })?;
-        key.set_sensitive(true);
-
-        let tasks = &runtime.tasks;
-        let hosts = Hosts::new(&config.notebook.domain);
-        let scheme = config.notebook.scheme.as_str();
-        let (open, drained) = (TaskTracker::new(), CancellationToken::new());
-        let sessions = SessionTable::new(
-            Arc::new(BillingSessions::new(billing.clone())),
-            tasks.clone(),
-        );
-        let notebooks = Notebooks::new(
-            RouteTable::new(Arc::new(SchedulerRoutes::new(scheduler)), tasks.clone()),
-            Arc::clone(&sessions),
-            Tunnels::new(sessions, open.clone(), drained.clone(), tasks.clone()),
-            Arc::clone(&runtime.clock),
-            HeaderValue::from_static(scheme),
-            key,
-        );
-        let ends = Ends {
+        let shared = Shared {
             table: Arc::new(table),
-            notebooks: Arc::new(notebooks),
-            front: Arc::new(Front::new(hosts.clone(), scheme, upstreams.clone())),
-            upstreams,
             openapi: openapi.into(),
-            own: None,
+            hosts: Hosts::new(&config.notebook.domain),
+            routes: RouteTable::new(Arc::new(SchedulerRoutes::new(scheduler)), tasks.clone()),
+            sessions: SessionTable::new(
+                Arc::new(BillingSessions::new(billing.clone())),
+                tasks.clone(),
+            ),
+            key,
         };
         let parts = Parts {
             shed: ShedLayer::new(config.limits.api_requests, config.limits.notebook_requests),
@@ -141,9 +145,10 @@ impl Service for Gateway {
             tokens: Tokens::new(Arc::new(BillingAuthenticator::new(billing)), tasks.clone()),
             ids: Arc::clone(&runtime.ids),
         };
+        let (open, drained) = (TaskTracker::new(), CancellationToken::new());
         let metrics = Metrics::new(&parts.shed, open.clone());
         let admission = Arc::new(Admission {
-            hosts,
+            hosts: shared.hosts.clone(),
             head_bytes: usize::try_from(config.limits.header_bytes).unwrap_or(usize::MAX),
             body_idle: config.limits.body_idle.0,
         });
@@ -152,7 +157,7 @@ impl Service for Gateway {
             runtime,
             admission,
             parts,
-            ends,
+            shared,
             metrics: Arc::new(metrics),
             open,
             drained,
@@ -177,25 +182,76 @@ impl Service for Gateway {
         grpc: GrpcStack,
         stop: CancellationToken,
     ) -> io::Result<()> {
-        let ends = Ends {
-            own: Some(grpc),
-            ..self.ends.clone()
+        let stack = || self.stack(&grpc).map_err(io::Error::other);
+        let cores = match self.config.threads {
+            Threads::Own => Some(Cores::start(stack)?),
+            Threads::Shared => None,
         };
-        let stack = stack::build(self.parts.clone(), Route(Arc::new(ends)));
-        let admission = Arc::clone(&self.admission);
-        let door = move |peer: std::net::SocketAddr| {
-            FrontDoor::new(Arc::clone(&admission), stack.clone(), peer.ip())
+        let shared = stack()?;
+        let seat = |peer: std::net::SocketAddr| {
+            let core = cores.as_ref().and_then(Cores::least);
+            let (on, stack, held) = core.map_or((None, &shared, None), |(on, stack, held)| {
+                (Some(on.clone()), stack, Some(held))
+            });
+            let admission = Arc::clone(&self.admission);
+            let service = FrontDoor::new(admission, stack.clone(), peer.ip());
+            Seat { on, service, held }
         };
-        let limits = self.config.limits.listener();
-        listener::serve(
+        let served = listener::serve(
             listener,
-            door,
-            limits,
+            seat,
+            self.config.limits.listener(),
             self.runtime.tasks.clone(),
             stop,
             self.open.clone(),
             self.drained.clone(),
         )
-        .await
+        .await;
+        if let Some(cores) = cores {
+            cores.stop().await;
+        }
+        served
     }
+}
+
+impl Gateway {
+    /// The stack with connections of its own to whatever is behind, in the present runtime.
+    fn stack(&self, own: &GrpcStack) -> Result<Stack, StartError> {
+        let upstreams = upstreams(&self.config)?;
+        let (shared, tasks) = (&self.shared, &self.runtime.tasks);
+        let scheme = self.config.notebook.scheme.as_str();
+        let notebooks = Notebooks::new(
+            Arc::clone(&shared.routes),
+            Pools::new(tasks.clone()),
+            Arc::clone(&shared.sessions),
+            Tunnels::new(
+                Arc::clone(&shared.sessions),
+                self.open.clone(),
+                self.drained.clone(),
+                tasks.clone(),
+            ),
+            Arc::clone(&self.runtime.clock),
+            HeaderValue::from_static(scheme),
+            shared.key.clone(),
+        );
+        let ends = Ends {
+            table: Arc::clone(&shared.table),
+            notebooks: Arc::new(notebooks),
+            front: Arc::new(Front::new(shared.hosts.clone(), scheme, upstreams.clone())),
+            upstreams,
+            openapi: shared.openapi.clone(),
+            own: own.clone(),
+        };
+        Ok(stack::build(self.parts.clone(), Route(Arc::new(ends))))
+    }
+}
+
+/// Channels to the services behind, in the present runtime.
+fn upstreams(config: &Config) -> Result<Upstreams, StartError> {
+    Upstreams::connect(
+        &config.scheduler,
+        &config.billing,
+        &config.common.internal_key,
+        config.limits.deadline.0 + BEHIND_THE_DEADLINE,
+    )
 }

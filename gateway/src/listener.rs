@@ -7,7 +7,17 @@
 mod doors;
 pub mod strict;
 
-use std::{convert::Infallible, io, net::SocketAddr, pin::pin, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use cnlab_service::runtime::Tasks;
 use hyper::body::Incoming;
@@ -15,7 +25,10 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
 };
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    runtime::Handle,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -66,6 +79,36 @@ pub struct Limits {
     pub drain: Duration,
 }
 
+/// Where a connection is served, and by what.
+#[derive(Debug)]
+pub struct Seat<S> {
+    /// Another tokio runtime than that of the accept loop.
+    pub on: Option<Handle>,
+    /// Answers its requests.
+    pub service: S,
+    /// Dropped when the connection has ended.
+    pub held: Option<Held>,
+}
+
+/// Counts as one as long as it lives.
+#[derive(Debug)]
+pub struct Held(Arc<AtomicUsize>);
+
+impl Held {
+    /// One more.
+    #[must_use]
+    pub fn one_of(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Serves until `stop`, then finishes what is `open`, at most as long as the limits allow.
 /// `drained` is cancelled at the end of that time, or as soon as nothing is left to wait for.
 /// Whoever takes a connection over counts itself as open.
@@ -74,7 +117,7 @@ pub struct Limits {
 /// When the listener cannot accept at all; a lack of file handles is waited out.
 pub async fn serve<F, S>(
     listener: TcpListener,
-    service: F,
+    seat: F,
     limits: Limits,
     tasks: Tasks,
     stop: CancellationToken,
@@ -82,7 +125,7 @@ pub async fn serve<F, S>(
     drained: CancellationToken,
 ) -> io::Result<()>
 where
-    F: Fn(SocketAddr) -> S + Send + Sync,
+    F: Fn(SocketAddr) -> Seat<S> + Send + Sync,
     S: hyper::service::Service<http::Request<Incoming>, Response = Response, Error = Infallible>
         + Send
         + 'static,
@@ -119,10 +162,28 @@ where
             drained: drained.clone(),
             ticket,
         };
-        tasks.spawn(
-            "connection",
-            open.track_future(connection.serve(stream, service(peer))),
-        );
+        let Seat { on, service, held } = seat(peer);
+        let Some(on) = on else {
+            tasks.spawn(
+                "connection",
+                open.track_future(connection.serve(stream, service)),
+            );
+            continue;
+        };
+        // Accepted here, read and written there: the stream changes its reactor.
+        match stream.into_std() {
+            Ok(stream) => {
+                let served = async move {
+                    let _held = held;
+                    match TcpStream::from_std(stream) {
+                        Ok(stream) => connection.serve(stream, service).await,
+                        Err(error) => tracing::debug!(%peer, %error, "a connection was lost"),
+                    }
+                };
+                tasks.spawn_on(&on, "connection", open.track_future(served));
+            }
+            Err(error) => tracing::debug!(%peer, %error, "a connection was lost"),
+        }
     }
     drop(listener);
     open.close();

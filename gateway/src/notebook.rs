@@ -30,7 +30,7 @@ use crate::{
     error::GatewayError,
     http_types::{Call, Response},
     notebook::{
-        pool::{PooledBody, SendError},
+        pool::{PooledBody, Pools, SendError},
         routes::{Route, RouteTable},
         sessions::SessionTable,
         tunnel::{Right, Tunnels},
@@ -48,6 +48,7 @@ const LOOK_AGAIN: u32 = 2;
 #[derive(Debug)]
 pub struct Notebooks {
     routes: Arc<RouteTable>,
+    pools: Pools,
     sessions: Arc<SessionTable>,
     tunnels: Tunnels,
     clock: ClockHandle,
@@ -70,6 +71,7 @@ impl Notebooks {
     #[must_use]
     pub fn new(
         routes: Arc<RouteTable>,
+        pools: Pools,
         sessions: Arc<SessionTable>,
         tunnels: Tunnels,
         clock: Arc<dyn Clock>,
@@ -78,6 +80,7 @@ impl Notebooks {
     ) -> Self {
         Self {
             routes,
+            pools,
             sessions,
             tunnels,
             clock: ClockHandle(clock),
@@ -212,8 +215,11 @@ impl Notebooks {
             let Some(target) = &route.target else {
                 return Err(not_ready(asks, &route));
             };
+            let Some(pool) = self.pools.to(&target.endpoint) else {
+                return Err(away(asks, "This server's node does not answer."));
+            };
             headers::address(request.headers_mut(), target);
-            match target.pool.send(request).await {
+            match pool.send(request).await {
                 Ok(answer) if answer.headers().contains_key(headers::REFUSED) => {
                     // The node runs another workload there, or another life of this one.
                     let reason = answer.headers().get(headers::REFUSED);

@@ -43,7 +43,7 @@ pub struct Ends {
     /// The API's description.
     pub openapi: bytes::Bytes,
     /// Health and reflection of this process.
-    pub own: Option<GrpcStack>,
+    pub own: GrpcStack,
 }
 
 impl Ends {
@@ -58,9 +58,8 @@ impl Ends {
     }
 
     async fn grpc(&self, call: Call) -> Response {
-        if call.request.uri().path().starts_with(OPEN_PREFIX)
-            && let Some(mut own) = self.own.clone()
-        {
+        if call.request.uri().path().starts_with(OPEN_PREFIX) {
+            let mut own = self.own.clone();
             return match tower::Service::call(&mut own, call.request).await {
                 Ok(answer) => answer.map(Body::grpc),
                 Err(never) => match never {},

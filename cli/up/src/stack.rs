@@ -302,6 +302,8 @@ impl Started {
             common: plan.common(&listeners.gateway)?,
             scheduler: plan.scheduler.clone(),
             billing: plan.billing.clone(),
+            // One process on somebody's own machine: no threads of its own.
+            threads: gateway::Threads::Shared,
             ..gateway::Config::default()
         };
         start::<Gateway>(gateway, runtime.fork(), listeners.gateway).await

@@ -1,4 +1,4 @@
-//! Kept-alive HTTP/1.1 connections to one node.
+//! Kept-alive HTTP/1.1 connections to nodes.
 //!
 //! A connection carries one request at a time and comes back when the answer is read to its
 //! end, so no byte of one answer can become part of another.
@@ -6,6 +6,7 @@
 //! **Invariant**: a connection whose answer was not read completely is never used again.
 
 use std::{
+    collections::HashMap,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
@@ -38,6 +39,45 @@ const LOOK_AT: usize = 8;
 const READ_BUFFER: usize = 64 * 1024;
 
 type Sender = SendRequest<RequestBody>;
+
+/// Connections to every node, those of one thread.
+#[derive(Debug)]
+pub struct Pools {
+    by_endpoint: Mutex<HashMap<Arc<str>, Arc<Pool>>>,
+    tasks: Tasks,
+}
+
+impl Pools {
+    /// No connections yet.
+    #[must_use]
+    pub fn new(tasks: Tasks) -> Self {
+        Self {
+            by_endpoint: Mutex::default(),
+            tasks,
+        }
+    }
+
+    /// The connections to a node; none when its endpoint is no `http://host:port`.
+    #[must_use]
+    pub fn to(&self, endpoint: &Arc<str>) -> Option<Arc<Pool>> {
+        let mut pools = self
+            .by_endpoint
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = pools.get(endpoint) {
+            return Some(Arc::clone(pool));
+        }
+        let Some(pool) = Pool::to(endpoint, self.tasks.clone()) else {
+            tracing::warn!(%endpoint, "a node's endpoint is no http://host:port");
+            return None;
+        };
+        let pool = Arc::new(pool);
+        // A new node is the moment to forget those that are gone.
+        pools.retain(|_, pool| Arc::strong_count(pool) > 1 || pool.is_connected());
+        pools.insert(Arc::clone(endpoint), Arc::clone(&pool));
+        Some(pool)
+    }
+}
 
 /// Connections to one node.
 #[derive(Debug)]
@@ -134,6 +174,11 @@ impl Pool {
             }
         }
         None
+    }
+
+    fn is_connected(&self) -> bool {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.iter().any(|(sender, _)| !sender.is_closed())
     }
 
     fn give_back(&self, sender: Sender) {

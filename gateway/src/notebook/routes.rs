@@ -1,13 +1,9 @@
-//! Where servers are, remembered for about a second, with the connections to their nodes.
+//! Where servers are, remembered for about a second.
 //!
 //! A stale route leads to a node that refuses by workload and fence, never to another
 //! tenant: the address alone is not believed.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use cnlab_model::id::{ServerId, UserId};
 use cnlab_service::runtime::Tasks;
@@ -16,7 +12,6 @@ use tokio::time::Instant;
 
 use crate::{
     cache::{Cache, Lookup},
-    notebook::pool::Pool,
     ports::{Location, PortError, Routes},
 };
 
@@ -38,8 +33,8 @@ pub struct Route {
 /// Where requests go, and what they say there.
 #[derive(Debug)]
 pub struct Target {
-    /// Connections to the node.
-    pub pool: Arc<Pool>,
+    /// The node's `http://host:port`.
+    pub endpoint: Arc<str>,
     /// The server's id as header value.
     pub workload: HeaderValue,
     /// The fence as header value.
@@ -50,7 +45,6 @@ pub struct Target {
 pub struct RouteTable {
     port: Arc<dyn Routes>,
     known: Cache<ServerId, Arc<Route>>,
-    pools: Mutex<HashMap<String, Weak<Pool>>>,
     tasks: Tasks,
 }
 
@@ -67,7 +61,6 @@ impl RouteTable {
         Arc::new(Self {
             port,
             known: Cache::new(FRESH, VALID, CAPACITY),
-            pools: Mutex::default(),
             tasks,
         })
     }
@@ -110,7 +103,7 @@ impl RouteTable {
         let asked_at = Instant::now();
         match self.port.resolve(server).await {
             Ok(location) => {
-                let route = Arc::new(self.route(server, location));
+                let route = Arc::new(route(server, location));
                 // Only a good place is remembered: who waits for one shall not wait longer
                 // than it takes.
                 if route.target.is_some() {
@@ -127,37 +120,21 @@ impl RouteTable {
             Err(PortError::Unavailable) => Err(PortError::Unavailable),
         }
     }
+}
 
-    fn route(&self, server: ServerId, location: Location) -> Route {
-        let target = location
-            .endpoint
-            .filter(|_| location.ready)
-            .and_then(|endpoint| self.pool(&endpoint))
-            .zip(HeaderValue::try_from(server.to_string()).ok())
-            .map(|(pool, workload)| Target {
-                pool,
-                workload,
-                fence: HeaderValue::from(location.fence),
-            });
-        Route {
-            owner: location.owner,
-            state_text: location.state_text,
-            target,
-        }
-    }
-
-    fn pool(&self, endpoint: &str) -> Option<Arc<Pool>> {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pool) = pools.get(endpoint).and_then(Weak::upgrade) {
-            return Some(pool);
-        }
-        let Some(pool) = Pool::to(endpoint, self.tasks.clone()) else {
-            tracing::warn!(endpoint, "a node's endpoint is no http://host:port");
-            return None;
-        };
-        let pool = Arc::new(pool);
-        pools.retain(|_, pool| pool.strong_count() > 0);
-        pools.insert(endpoint.to_owned(), Arc::downgrade(&pool));
-        Some(pool)
+fn route(server: ServerId, location: Location) -> Route {
+    let target = location
+        .endpoint
+        .filter(|_| location.ready)
+        .zip(HeaderValue::try_from(server.to_string()).ok())
+        .map(|(endpoint, workload)| Target {
+            endpoint: endpoint.into(),
+            workload,
+            fence: HeaderValue::from(location.fence),
+        });
+    Route {
+        owner: location.owner,
+        state_text: location.state_text,
+        target,
     }
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use cnlab_model::{Timestamp, id::Ulid};
-use tokio::task::JoinHandle;
+use tokio::{runtime::Handle, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
@@ -195,15 +195,29 @@ impl Tasks {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let span = tracing::Span::current();
-        tokio::spawn(
-            self.tracker.track_future(
-                async move {
-                    tracing::trace!(task = name, "task started");
-                    future.await
-                }
-                .instrument(span),
-            ),
+        tokio::spawn(self.prepared(name, future))
+    }
+
+    /// As [`Tasks::spawn`], on another tokio runtime than the present one.
+    pub fn spawn_on<F>(&self, on: &Handle, name: &'static str, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        on.spawn(self.prepared(name, future))
+    }
+
+    fn prepared<F: Future>(
+        &self,
+        name: &'static str,
+        future: F,
+    ) -> impl Future<Output = F::Output> + use<F> {
+        self.tracker.track_future(
+            async move {
+                tracing::trace!(task = name, "task started");
+                future.await
+            }
+            .instrument(tracing::Span::current()),
         )
     }
 
