@@ -37,6 +37,7 @@ pub mod runtime_estimate;
 pub mod server;
 mod snapshot;
 pub mod start_estimate;
+pub mod timeline;
 
 pub use decide::{
     Decided, Decision, Placement, QueueReason, RejectReason, Request, decide, vram_bytes,

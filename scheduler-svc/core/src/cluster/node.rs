@@ -99,6 +99,12 @@ impl Node {
         self.memory_total.saturating_sub(self.memory_held)
     }
 
+    /// Blocks of every GPU, whoever holds them, zero behind the last one.
+    #[must_use]
+    pub const fn blocks_total(&self) -> [u8; MAX_GPUS] {
+        self.blocks_total
+    }
+
     /// Free blocks of every GPU, zero behind the last one.
     #[must_use]
     #[inline]
