@@ -189,6 +189,15 @@ impl Demand {
         Self { kinds, ..self }
     }
 
+    /// The same with no need of memory.
+    #[must_use]
+    pub const fn without_memory(self) -> Self {
+        Self {
+            memory_mib: 0,
+            ..self
+        }
+    }
+
     /// Thousandths of a processor.
     #[must_use]
     pub const fn cpu_milli(&self) -> u32 {

@@ -186,6 +186,16 @@ impl Node {
         self.fit(demand) == Fit::Fits
     }
 
+    /// The node as it is once a demand is held on these GPUs of it.
+    ///
+    /// # Errors
+    /// What is short, or [`Refused::Shape`].
+    pub fn after(&self, gpus: GpuSet, demand: &Demand) -> Result<Self, Refused> {
+        let mut after = *self;
+        after.take(gpus, demand)?;
+        Ok(after)
+    }
+
     pub(super) const fn set_eligible(&mut self, eligible: bool) {
         self.eligible = eligible;
     }
