@@ -123,6 +123,9 @@ pub struct LimitsConfig {
     pub connections_per_address: usize,
     /// A connection is asked to end after this time; a WebSocket is not.
     pub connection_age: Span,
+    /// A WebSocket stays open for this long while billing-svc cannot say whether its session
+    /// is still valid.
+    pub session_unchecked: Span,
     /// How long open requests and WebSockets may take at shutdown.
     pub drain: Span,
 }
@@ -144,6 +147,7 @@ impl Default for LimitsConfig {
             connections: 10_000,
             connections_per_address: 1_000,
             connection_age: seconds(3_600),
+            session_unchecked: seconds(600),
             drain: seconds(5),
         }
     }

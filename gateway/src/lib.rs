@@ -226,6 +226,7 @@ impl Gateway {
             Arc::clone(&shared.sessions),
             Tunnels::new(
                 Arc::clone(&shared.sessions),
+                self.config.limits.session_unchecked.0,
                 self.open.clone(),
                 self.drained.clone(),
                 tasks.clone(),

@@ -8,6 +8,8 @@ use crate::{
 };
 
 /// Names the workload to the node.
+/// How every credential of ours begins.
+const TOKEN_PREFIX: &[u8] = b"cnl_";
 const WORKLOAD: HeaderName = HeaderName::from_static("cnlab-workload-id");
 /// Names the fence to the node.
 const FENCE: HeaderName = HeaderName::from_static("cnlab-fence");
@@ -91,11 +93,30 @@ pub(super) fn to_node(
 ) {
     remove_hop_by_hop(headers);
     cookie::strip_request(headers);
+    strip_tokens(headers);
     headers.insert(FORWARDED_PROTO, scheme.clone());
     headers.insert(INTERNAL_KEY, key.clone());
     if websocket {
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, WEBSOCKET);
+    }
+}
+
+/// A token of ours has no business on a server's origin: whoever sends it there by mistake
+/// shall not hand it to what runs on the server. Any other authorization is the notebook's own.
+fn strip_tokens(headers: &mut HeaderMap) {
+    let holds_ours = |value: &HeaderValue| {
+        value
+            .as_bytes()
+            .windows(TOKEN_PREFIX.len())
+            .any(|part| part == TOKEN_PREFIX)
+    };
+    if headers
+        .get_all(header::AUTHORIZATION)
+        .iter()
+        .any(holds_ours)
+    {
+        headers.remove(header::AUTHORIZATION);
     }
 }
 

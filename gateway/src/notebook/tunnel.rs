@@ -11,7 +11,7 @@ use cnlab_model::id::{ServerId, UserId};
 use cnlab_service::runtime::Tasks;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::{rt::TokioIo, server::conn::auto};
-use tokio::{io::AsyncWriteExt as _, net::TcpStream};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -22,6 +22,8 @@ use crate::{
 
 /// Together with the memory of sessions less than five seconds.
 const RECHECK: Duration = Duration::from_secs(1);
+/// An answer that takes longer is none.
+const ASK_WITHIN: Duration = Duration::from_secs(5);
 const BUFFER: usize = 16 * 1024;
 
 /// By which right a tunnel is open.
@@ -48,22 +50,26 @@ impl std::fmt::Debug for Right {
 #[derive(Debug, Clone)]
 pub struct Tunnels {
     sessions: Arc<SessionTable>,
+    unchecked: Duration,
     open: TaskTracker,
     closing: CancellationToken,
     tasks: Tasks,
 }
 
 impl Tunnels {
-    /// Tunnels that count themselves as open, and end with this token.
+    /// Tunnels that count themselves as open, and end with this token, or when nobody could
+    /// say for `unchecked` that their session is still valid.
     #[must_use]
     pub const fn new(
         sessions: Arc<SessionTable>,
+        unchecked: Duration,
         open: TaskTracker,
         closing: CancellationToken,
         tasks: Tasks,
     ) -> Self {
         Self {
             sessions,
+            unchecked,
             open,
             closing,
             tasks,
@@ -105,13 +111,16 @@ impl Tunnels {
     }
 
     async fn until_revoked(&self, right: &Right) {
-        loop {
+        let mut valid_at = Instant::now();
+        while valid_at.elapsed() <= self.unchecked {
             tokio::time::sleep(RECHECK).await;
-            match self.sessions.check(&right.session, right.server).await {
-                Ok(user) if user == right.owner => {}
-                Ok(_) | Err(PortError::Refused) => return,
-                // While nobody can be asked, nobody can have revoked it either.
-                Err(PortError::Unavailable) => {}
+            let check = self.sessions.check(&right.session, right.server);
+            match tokio::time::timeout(ASK_WITHIN, check).await {
+                Ok(Ok(user)) if user == right.owner => valid_at = Instant::now(),
+                Ok(Ok(_) | Err(PortError::Refused)) => return,
+                // While nobody can be asked, nobody can have revoked it either; but a session
+                // also ends by its age, so this cannot last.
+                Ok(Err(PortError::Unavailable)) | Err(_) => {}
             }
         }
     }

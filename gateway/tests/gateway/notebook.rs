@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use cnlab_service::Secret;
 use futures_util::StreamExt as _;
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, StreamBody};
@@ -10,7 +11,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use crate::{
     node::{hash, pattern},
     peers::server,
-    world::{ALICE, Answer, GENEROUS, World, eventually},
+    world::{ALICE, Answer, GENEROUS, TOKEN, World, eventually},
 };
 
 const COOKIE: &str = "__Host-cnlab=alice";
@@ -19,6 +20,28 @@ async fn signed_in() -> World {
     let world = World::start().await;
     world.session("alice", ALICE, server(7));
     world
+}
+
+#[tokio::test]
+async fn a_token_of_ours_does_not_reach_a_notebook() {
+    let world = signed_in().await;
+    let token = format!("Bearer {TOKEN}");
+    let headers = [("cookie", COOKIE), ("authorization", token.as_str())];
+    let answer = world.browse(server(7), "/api", &headers).await;
+    assert!(!answer.seen().contains_key("authorization"), "{answer:?}");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_wrong_internal_key_is_an_outage_and_no_refusal() {
+    let world = World::with(|config| {
+        config.common.internal_key = Secret::new("another-key-another-key-another-key".to_owned());
+    })
+    .await;
+    world.session("alice", ALICE, server(7));
+    let answer = world.browse(server(7), "/api", &[("cookie", COOKIE)]).await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{answer:?}");
+    world.stop().await;
 }
 
 #[tokio::test]

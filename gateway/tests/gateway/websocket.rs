@@ -190,6 +190,30 @@ async fn an_outage_of_billing_ends_no_socket() {
 }
 
 #[tokio::test]
+async fn a_socket_whose_session_nobody_can_check_ends() {
+    let world = World::with(|config| {
+        config.limits.session_unchecked = Span(std::time::Duration::from_secs(1));
+    })
+    .await;
+    world.session("alice", ALICE, server(7));
+    let (mut socket, _) = open(&world, &[]).await.unwrap();
+    next(&mut socket).await.unwrap();
+    let World {
+        gateway,
+        billing,
+        scheduler,
+        node,
+        runtime,
+    } = world;
+    billing.stop().await;
+    assert_eq!(next(&mut socket).await, None);
+    drop((socket, node));
+    gateway.stop().await;
+    scheduler.stop().await;
+    assert!(runtime.tasks.stop(GENEROUS).await);
+}
+
+#[tokio::test]
 async fn a_stop_gives_sockets_time_and_then_ends_them() {
     let world =
         World::with(|config| config.limits.drain = Span(std::time::Duration::from_secs(1))).await;

@@ -14,6 +14,8 @@ use crate::{Secret, service::StartError, trace};
 
 /// The header that carries the internal key.
 pub const INTERNAL_KEY_HEADER: &str = "cnlab-internal-key";
+/// The reason of a call that came without it.
+pub const INTERNAL_KEY_WRONG: &str = "INTERNAL_KEY_WRONG";
 const CONNECT: Duration = Duration::from_secs(5);
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 

@@ -17,7 +17,7 @@ use tower::Service;
 use crate::{
     Secret,
     caller::Caller,
-    channel::INTERNAL_KEY_HEADER,
+    channel::{INTERNAL_KEY_HEADER, INTERNAL_KEY_WRONG},
     status,
     trace::{Trace, TraceLayer},
 };
@@ -79,7 +79,7 @@ impl Guard {
         if !given.is_some_and(|given| self.key.matches(given.as_bytes())) {
             return Err(status::plain(
                 ErrorKind::Unauthenticated,
-                "INTERNAL_KEY_WRONG",
+                INTERNAL_KEY_WRONG,
                 "this port is for the services of this deployment",
                 Some("call the gateway"),
             ));
