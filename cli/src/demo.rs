@@ -25,6 +25,8 @@ pub const IMAGE: &str = "pytorch:2.4-cuda12.4";
 pub const PROFILE: &str = "h100-25pct";
 /// Its storage.
 pub const STORAGE: &str = "50gb";
+/// Its storage on a machine with a small disk.
+const SMALL_STORAGE: &str = "2gb";
 /// The slice of that profile in percent.
 const PERCENT: u32 = 25;
 
@@ -57,15 +59,23 @@ async fn first(session: &Session, console: &mut Console) -> Result<pb::Server> {
             profile.gpu_type, profile.name
         ))?;
     }
-    let args = create::CreateArgs {
+    let args = |storage: &str| create::CreateArgs {
         name: SERVER.to_owned(),
         image: IMAGE.to_owned(),
         profile: profile.name.clone(),
-        storage: STORAGE.to_owned(),
+        storage: storage.to_owned(),
         with_heavy_packages: false,
         wait: WaitArgs::default(),
     };
-    create::run(session, console, args).await
+    match create::run(session, console, args(STORAGE)).await {
+        Err(failure) if failure.facts().reason == "STORAGE_TOO_LARGE" => {
+            console.note(&format!(
+                "this machine's disk is smaller than {STORAGE}; the demo takes {SMALL_STORAGE}"
+            ))?;
+            create::run(session, console, args(SMALL_STORAGE)).await
+        }
+        result => result,
+    }
 }
 
 async fn again(session: &Session, console: &mut Console, found: pb::Server) -> Result<pb::Server> {

@@ -120,8 +120,14 @@ async fn start_and_serve(
         .map_err(|error| failure(&error))?;
     let result = serve(setting, console, args.demo, &stack).await;
     // The stack has to be stopped, whoever still reads what we say of it.
-    let _ = console.note("  stopping");
-    stack.stop().await;
+    let _ = console.note("  stopping; Ctrl-C again leaves at once, and servers run on");
+    tokio::select! {
+        () = stack.stop() => {}
+        // Whatever runs is adopted by the next start, as after a kill.
+        _ = asked_to_end() => {
+            let _ = console.note("  left at once");
+        }
+    }
     result
 }
 
