@@ -4,6 +4,7 @@
 //! It measures and asserts no time. It fails when an answer is wrong, when a peer is missing,
 //! or when a program does not start.
 
+mod clone;
 mod create;
 mod echo;
 mod figures;
@@ -26,7 +27,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::rows::{Row, say, show};
 
 /// The parts of the bench, as `--only` names them.
-const PARTS: [&str; 4] = ["create", "cell", "proxy", "grpc"];
+const PARTS: [&str; 5] = ["create", "cell", "proxy", "grpc", "clone"];
 
 /// How much to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +113,11 @@ fn run() -> Result<()> {
     }
     if arguments.wants("create") || arguments.wants("cell") {
         rows.extend(runtime.block_on(whole_stack(&arguments))?);
+    }
+    // Last, since it leaves the disk cache cold for the others. A trial does not wait for it.
+    if arguments.wants("clone") && (arguments.extent == Extent::Full || !arguments.only.is_empty())
+    {
+        rows.extend(runtime.block_on(clone::measure())?);
     }
     show(&rows);
     let target = rows::write_json(&root(), &rows)?;
