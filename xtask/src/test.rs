@@ -7,10 +7,15 @@ use crate::{
     run::{cargo, program, run},
 };
 
+/// How many rounds the tests with random moments take.
+const ROUNDS: &str = "CNLAB_SOAK_ROUNDS";
+/// Of a soak, where nobody says otherwise.
+const MORE_ROUNDS: &str = "50";
+
 /// Everything that CI needs.
 pub(crate) fn test() -> Result<()> {
     provision::for_tests()?;
-    suites()?;
+    suites(&[])?;
     nix(Profile::Dev, &["parse"])?;
     nix(Profile::Dev, &["eval"])?;
     nix(Profile::Dev, &["module", "gateway"])?;
@@ -23,8 +28,9 @@ pub(crate) fn test() -> Result<()> {
 /// The same for longer, and every Nix build as it is released.
 pub(crate) fn soak() -> Result<()> {
     test()?;
+    let rounds = std::env::var(ROUNDS).unwrap_or_else(|_| MORE_ROUNDS.to_owned());
     for _ in 0..4 {
-        suites()?;
+        suites(&[(ROUNDS, &rounds)])?;
     }
     nix(
         Profile::Release,
@@ -42,15 +48,12 @@ pub(crate) fn soak() -> Result<()> {
     nix(Profile::Release, &["repro"])
 }
 
-fn suites() -> Result<()> {
+fn suites(environment: &[(&str, &str)]) -> Result<()> {
     // Binaries first: the end-to-end suites start them as a user would.
     run(cargo(&["test", "--workspace", "--no-run", "--locked"]))?;
-    run(cargo(&[
-        "test",
-        "--workspace",
-        "--locked",
-        "--no-fail-fast",
-    ]))
+    let mut tests = cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
+    tests.envs(environment.iter().copied());
+    run(tests)
 }
 
 /// How the Nix builds are compiled. What is checked is the packaging, not the optimiser.

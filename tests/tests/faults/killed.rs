@@ -3,6 +3,7 @@
 use std::fs;
 
 use anyhow::{Result, ensure};
+use serde_json::Value;
 
 use crate::{create, place::Place};
 
@@ -19,12 +20,16 @@ pub(crate) async fn while_provisioning(place: &mut Place) -> Result<()> {
         place.records().await?
     );
 
-    place
+    let caught = place
         .wait_for("first", "building", |server| {
             server["phase"] == "SERVER_PHASE_BUILDING_ENVIRONMENT"
                 || server["state"] != "SERVER_STATE_PROVISIONING"
         })
         .await?;
+    ensure!(
+        is_provisioning(&caught),
+        "the moment was missed: {caught:#}"
+    );
     place.kill().await?;
     place.start().await?;
     ensure!(
@@ -53,13 +58,17 @@ pub(crate) async fn while_waiting_for_the_page(place: &mut Place) -> Result<()> 
         .cli
         .ok(&["server", "start", "second", "--no-wait"])
         .await?;
-    place
+    let caught = place
         .wait_for("second", "starting", |server| {
             server["phase"] == "SERVER_PHASE_STARTING"
                 || server["phase"] == "SERVER_PHASE_WAITING_FOR_PAGE"
                 || server["state"] != "SERVER_STATE_PROVISIONING"
         })
         .await?;
+    ensure!(
+        is_provisioning(&caught),
+        "the moment was missed: {caught:#}"
+    );
     place.kill().await?;
     ensure!(fs::read_to_string(&file)? == "written before");
     place.start().await?;
@@ -71,6 +80,10 @@ pub(crate) async fn while_waiting_for_the_page(place: &mut Place) -> Result<()> 
     place.comes_back("second").await?;
     ensure!(fs::read_to_string(&file)? == "written before");
     Ok(())
+}
+
+fn is_provisioning(server: &Value) -> bool {
+    server["state"] == "SERVER_STATE_PROVISIONING"
 }
 
 /// After everything that happened, nothing is stuck.
