@@ -1,5 +1,7 @@
 //! The tests: one command that is everything CI needs, and the same code for longer.
 
+use std::ffi::OsStr;
+
 use anyhow::Result;
 
 use crate::{
@@ -28,7 +30,7 @@ pub(crate) fn test() -> Result<()> {
 /// The same for longer, and every Nix build as it is released.
 pub(crate) fn soak() -> Result<()> {
     test()?;
-    let rounds = std::env::var(ROUNDS).unwrap_or_else(|_| MORE_ROUNDS.to_owned());
+    let rounds = std::env::var_os(ROUNDS).unwrap_or_else(|| MORE_ROUNDS.into());
     for _ in 0..4 {
         suites(&[(ROUNDS, &rounds)])?;
     }
@@ -48,7 +50,7 @@ pub(crate) fn soak() -> Result<()> {
     nix(Profile::Release, &["repro"])
 }
 
-fn suites(environment: &[(&str, &str)]) -> Result<()> {
+fn suites(environment: &[(&str, &OsStr)]) -> Result<()> {
     // Binaries first: the end-to-end suites start them as a user would.
     run(cargo(&["test", "--workspace", "--no-run", "--locked"]))?;
     let mut tests = cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
