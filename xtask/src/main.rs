@@ -31,9 +31,8 @@ enum Verb {
         /// Which bench
         #[arg(value_enum)]
         name: bench::Name,
-        /// Fewer rounds, nothing written under docs: to see whether the bench works
-        #[arg(long)]
-        quick: bool,
+        #[command(flatten)]
+        extent: bench::Extent,
     },
 }
 
@@ -43,7 +42,7 @@ fn main() -> ExitCode {
         Verb::Test => test::test(),
         Verb::Soak => test::soak(),
         Verb::Lint => lint::lint(),
-        Verb::Bench { name, quick } => bench::bench(name, quick),
+        Verb::Bench { name, extent } => bench::bench(name, &extent),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

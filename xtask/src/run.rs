@@ -1,6 +1,10 @@
 //! Running other programs, visibly.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    io::{BufRead as _, BufReader},
+    path::PathBuf,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -47,6 +51,44 @@ pub(crate) fn run(mut command: Command) -> Result<()> {
         bail!("{shown}: {status}");
     }
     Ok(())
+}
+
+/// Runs a program to its end, shows what it prints, and gives each line to `take` as it comes.
+pub(crate) fn lines(mut command: Command, mut take: impl FnMut(&str) -> Result<()>) -> Result<()> {
+    let shown = format!("{command:?}").replace('"', "");
+    say(&shown);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("{shown} does not start"))?;
+    let mut taken = Ok(());
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).lines() {
+            let line = line.with_context(|| format!("what {shown} prints"))?;
+            show(&line);
+            // A line that makes no sense does not leave the program without a reader.
+            taken = taken.and_then(|()| take(&line));
+        }
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("{shown}: {status}");
+    }
+    taken
+}
+
+#[expect(clippy::print_stdout, reason = "it is what the program printed")]
+fn show(line: &str) {
+    println!("{line}");
+}
+
+/// What a program prints, trimmed; nothing when it fails.
+pub(crate) fn answer(mut command: Command) -> Option<String> {
+    let output = command.output().ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Whether a program answers.

@@ -1,6 +1,6 @@
-//! On what and from which commit the figures come, and where programs are pinned.
+//! Where programs are pinned, and the processor time they use.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, process::Command};
 
 use anyhow::{Context as _, Result, bail};
 use cnlab_testkit::{Signal, tied_command};
@@ -8,40 +8,6 @@ use nix::{
     sched::{CpuSet, sched_getaffinity, sched_setaffinity},
     unistd::Pid,
 };
-
-/// The machine in words.
-#[derive(Debug)]
-pub(crate) struct Machine {
-    pub(crate) cpu: String,
-    pub(crate) cores: usize,
-    pub(crate) memory_gib: f64,
-    pub(crate) kernel: String,
-}
-
-impl Machine {
-    /// This machine.
-    pub(crate) fn this() -> Result<Self> {
-        let cpus = fs::read_to_string("/proc/cpuinfo")?;
-        let field = |text: &str, name: &str| {
-            text.lines()
-                .filter_map(|line| line.split_once(':'))
-                .find(|(key, _)| key.trim() == name)
-                .map(|(_, value)| value.trim().to_owned())
-        };
-        let memory = fs::read_to_string("/proc/meminfo")?;
-        let kibibytes: f64 = field(&memory, "MemTotal")
-            .and_then(|text| text.split_whitespace().next()?.parse().ok())
-            .context("/proc/meminfo does not say how much memory there is")?;
-        Ok(Self {
-            cpu: field(&cpus, "model name").unwrap_or_else(|| "unknown".to_owned()),
-            cores: cores()?.len(),
-            memory_gib: kibibytes / 1024.0 / 1024.0,
-            kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?
-                .trim()
-                .to_owned(),
-        })
-    }
-}
 
 /// The processors that this thread may use.
 pub(crate) fn cores() -> Result<Vec<usize>> {
@@ -98,32 +64,4 @@ pub(crate) fn cpu_nanos(pid: u32) -> Result<u64> {
         }
     }
     Ok(all)
-}
-
-/// The day, in UTC.
-pub(crate) fn day() -> Result<String> {
-    let output = Command::new("date").args(["-u", "+%F"]).output()?;
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
-}
-
-/// The commit, marked where the tree differs from it.
-pub(crate) fn commit(root: &Path) -> String {
-    let git = |arguments: &[&str]| {
-        let output = Command::new("git")
-            .args(arguments)
-            .current_dir(root)
-            .output()
-            .ok()?;
-        output
-            .status
-            .success()
-            .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    match git(&["rev-parse", "--short=12", "HEAD"]) {
-        Some(commit) => match git(&["status", "--porcelain", "--untracked-files=no"]).as_deref() {
-            Some("") => commit,
-            _ => format!("{commit} with changes"),
-        },
-        None => "unknown (no git)".to_owned(),
-    }
 }

@@ -14,7 +14,6 @@ mod http_load;
 mod machine;
 mod nginx;
 mod notebook;
-mod page;
 mod peers;
 mod proxies;
 mod rows;
@@ -120,12 +119,6 @@ fn run() -> Result<()> {
         rows.extend(runtime.block_on(clone::measure())?);
     }
     show(&rows);
-    let target = rows::write_json(&root(), &rows)?;
-    say(&format!("wrote {}", target.display()));
-    if arguments.extent == Extent::Full && arguments.only.is_empty() {
-        let page = page::write(&root(), &rows)?;
-        say(&format!("wrote {}", page.display()));
-    }
     Ok(())
 }
 

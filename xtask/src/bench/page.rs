@@ -1,4 +1,4 @@
-//! `docs/benchmarks/front.md`: the figures beside the commit, the machine and the command.
+//! `docs/benchmarks/<name>.md`: the figures beside the commit, the machine and the command.
 //!
 //! **Invariant**: what people wrote between the two marks is never changed.
 
@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{
+use super::{
     machine::{self, Machine},
     rows::{HEADS, Row},
 };
@@ -17,13 +17,23 @@ use crate::{
 const BEGIN: &str = "<!-- by hand: begin -->";
 const END: &str = "<!-- by hand: end -->";
 const NOTHING_YET: &str = "\nNothing is written here yet.\n";
-const DEFINITIONS: &str = include_str!("definitions.md");
+
+/// What a page says beside its figures.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Words {
+    /// Name of the bench and of its page.
+    pub(crate) name: &'static str,
+    /// The page's heading.
+    pub(crate) title: &'static str,
+    /// How each figure is defined.
+    pub(crate) definitions: &'static str,
+}
 
 /// Writes the page and says where it is.
-pub(crate) fn write(root: &Path, rows: &[Row]) -> Result<PathBuf> {
+pub(crate) fn write(root: &Path, words: Words, rows: &[Row]) -> Result<PathBuf> {
     let folder = root.join("docs/benchmarks");
     fs::create_dir_all(&folder)?;
-    let path = folder.join("front.md");
+    let path = folder.join(words.name).with_extension("md");
     let by_hand = match fs::read_to_string(&path) {
         Ok(before) => by_hand(&before)
             .with_context(|| format!("{} has lost its marks", path.display()))?
@@ -32,6 +42,7 @@ pub(crate) fn write(root: &Path, rows: &[Row]) -> Result<PathBuf> {
         Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
     };
     let text = compose(
+        words,
         &machine::commit(root),
         &machine::day()?,
         &Machine::this()?,
@@ -42,7 +53,14 @@ pub(crate) fn write(root: &Path, rows: &[Row]) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn compose(commit: &str, day: &str, machine: &Machine, rows: &[Row], by_hand: &str) -> String {
+fn compose(
+    words: Words,
+    commit: &str,
+    day: &str,
+    machine: &Machine,
+    rows: &[Row],
+    by_hand: &str,
+) -> String {
     let line = |cells: [&str; 6]| format!("| {} |\n", cells.join(" | "));
     let mut table = line(HEADS) + &line(["---", "---:", "---", "---", "---", "---"]);
     for row in rows {
@@ -50,16 +68,19 @@ fn compose(commit: &str, day: &str, machine: &Machine, rows: &[Row], by_hand: &s
         table += &line(std::array::from_fn(|at| cells[at].as_str()));
     }
     format!(
-        "# Front: from a command to a page\n\n\
-         Written by `cargo xtask bench front`; change it by running that again. Only the last\n\
+        "# {title}\n\n\
+         Written by `cargo xtask bench {name}`; change it by running that again. Only the last\n\
          section is kept by hand.\n\n\
          - commit: {commit}\n\
          - date: {day}\n\
          - processor: {cpu}, {cores} cores\n\
          - memory: {memory:.1} GiB\n\
          - kernel: {kernel}\n\n\
-         ## Figures\n\n{table}\n{DEFINITIONS}\n\
+         ## Figures\n\n{table}\n{definitions}\n\
          ## What falls short and why\n\n{BEGIN}{by_hand}{END}\n",
+        title = words.title,
+        name = words.name,
+        definitions = words.definitions,
         cpu = machine.cpu,
         cores = machine.cores,
         memory = machine.memory_gib,
