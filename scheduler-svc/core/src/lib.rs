@@ -34,6 +34,7 @@ pub mod fragmentation;
 pub mod history;
 pub mod near;
 pub mod placement;
+pub mod plan;
 pub mod profile;
 pub mod runtime_estimate;
 pub mod server;

@@ -296,6 +296,25 @@ impl Timeline {
         Ok(before)
     }
 
+    /// What is left of each node from now on.
+    #[cfg(test)]
+    pub(crate) fn future(&self) -> Vec<Vec<(i64, Amount)>> {
+        let clip = |lane: &Lane| {
+            let mut steps: Vec<(i64, Amount)> = Vec::new();
+            for (from, left) in lane.steps() {
+                if from <= self.now {
+                    steps.clear();
+                }
+                steps.push((from.max(self.now), left));
+            }
+            steps
+        };
+        let lanes = self.lanes.iter();
+        lanes
+            .map(|lane| lane.as_ref().map(clip).unwrap_or_default())
+            .collect()
+    }
+
     fn touch(&mut self, ix: NodeIx) {
         let lane = self.lanes.get_mut(ix.get()).and_then(Option::as_mut);
         if let Some(lane) = lane {

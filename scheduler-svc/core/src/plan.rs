@@ -1,0 +1,451 @@
+//! Who runs when: the queue, what is reserved ahead of time, and what may go between.
+//!
+//! A job *waits*, has a *reservation* on the [`Timeline`], or *runs*. A reservation is *firm*
+//! when it guarantees a deadline; the first jobs of the queue have one, too, which only the
+//! arrival of somebody who goes before them can move. Every other job may start wherever it
+//! ends before a reservation begins.
+//!
+//! **Invariants**: a firm reservation ends by its deadline; when an overrun or a lost node
+//! makes that impossible, it is said ([`Outcome::DeadlineLost`]), never silently missed.
+//! Filling gaps never delays a reservation, since gaps are what reservations left free. Every
+//! claim of the timeline belongs to exactly one job.
+//!
+//! ```text
+//! submit ──▶ Admission          waiting ──▶ reserved ──▶ running ──▶ (finish)
+//! turn(now) ──▶ [Outcome]       who starts now, who overran, whose deadline is lost
+//! wake_at ──▶ the next turn that is due without any event
+//! ```
+
+mod admission;
+mod forecast;
+mod job;
+mod pass;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use cnlab_model::Timestamp;
+
+use crate::{
+    cluster::{Cluster, Node, NodeIx, Place},
+    timeline::{Claim, Slot, Timeline, Window},
+};
+
+pub use admission::Admission;
+pub use forecast::{Availability, Forecast, minutes};
+pub use job::{Deadline, Job, JobId, Priority, TeamIx, Turn, Unmet};
+
+/// How a plan is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// How many jobs without a guarantee have a reservation, those whose turn is next.
+    pub depth: usize,
+    /// Whether others may start before them where that delays none.
+    pub backfill: bool,
+    /// How many orders of the guaranteed jobs are tried before a deadline is given up.
+    pub orders: usize,
+    /// How many guaranteed jobs may be rearranged for a new one.
+    pub rearranged: usize,
+    /// By how much the expected end of a job that overruns is moved at least.
+    pub grace: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            depth: 32,
+            backfill: true,
+            orders: 12,
+            rearranged: 256,
+            grace: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What came out of a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// This job starts now.
+    Start {
+        /// Which.
+        job: JobId,
+        /// A place per task.
+        places: Vec<Place>,
+    },
+    /// This job runs longer than was expected.
+    Overran {
+        /// Which.
+        job: JobId,
+        /// When it is expected to end now.
+        until: Timestamp,
+    },
+    /// This job will not meet the deadline that it was promised.
+    DeadlineLost {
+        /// Which.
+        job: JobId,
+        /// When it will end, where that can be told.
+        expected_end: Option<Timestamp>,
+    },
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    Waiting,
+    Reserved {
+        claim: Claim,
+        firm: bool,
+    },
+    Running {
+        claim: Claim,
+        /// When it was to end before it overran.
+        expected: Timestamp,
+    },
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    job: Job,
+    turn: Turn,
+    /// Whether the deadline is guaranteed; no longer once it is lost.
+    guaranteed: bool,
+    state: State,
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It waits, without a reservation.
+    Waiting,
+    /// It starts then, or earlier.
+    Reserved {
+        /// When.
+        start: Timestamp,
+        /// Whether that guarantees a deadline.
+        firm: bool,
+    },
+    /// It runs.
+    Running {
+        /// Until when it is expected to.
+        until: Timestamp,
+    },
+}
+
+/// The plan of a cell.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    settings: Settings,
+    timeline: Timeline,
+    jobs: BTreeMap<JobId, Entry>,
+    ranks: BTreeMap<TeamIx, u32>,
+    /// Those without a reservation.
+    waiting: BTreeSet<Turn>,
+    /// Those with a reservation that guarantees nothing.
+    soft: BTreeSet<Turn>,
+    /// Those with a guarantee, by deadline.
+    firm: BTreeSet<(Timestamp, JobId)>,
+    /// Reserved jobs by node.
+    by_node: BTreeSet<(NodeIx, JobId)>,
+    /// Starts of reservations and expected ends of runs.
+    alarms: BTreeSet<(Timestamp, JobId)>,
+    /// Nodes on which something became free since the last turn.
+    freed: BTreeSet<NodeIx>,
+    outcomes: Vec<Outcome>,
+}
+
+impl Plan {
+    /// A plan for the nodes of a cluster, on which nothing runs until it is adopted.
+    #[must_use]
+    pub fn new(cluster: &Cluster, settings: Settings, now: Timestamp) -> Self {
+        Self {
+            settings,
+            timeline: Timeline::new(cluster, now),
+            jobs: BTreeMap::new(),
+            ranks: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            soft: BTreeSet::new(),
+            firm: BTreeSet::new(),
+            by_node: BTreeSet::new(),
+            alarms: BTreeSet::new(),
+            freed: BTreeSet::new(),
+            outcomes: Vec::new(),
+        }
+    }
+
+    /// What is free when.
+    #[must_use]
+    pub const fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// The job of a number, while it waits or runs.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id).map(|entry| &entry.job)
+    }
+
+    /// Where a job stands.
+    #[must_use]
+    pub fn standing(&self, id: JobId) -> Option<Standing> {
+        Some(match &self.jobs.get(&id)?.state {
+            State::Waiting => Standing::Waiting,
+            State::Reserved { claim, firm } => Standing::Reserved {
+                start: claim.from,
+                firm: *firm,
+            },
+            State::Running { claim, .. } => Standing::Running { until: claim.until },
+        })
+    }
+
+    /// Whether the deadline of a job is guaranteed.
+    #[must_use]
+    pub fn is_guaranteed(&self, id: JobId) -> bool {
+        self.jobs.get(&id).is_some_and(|entry| entry.guaranteed)
+    }
+
+    /// Everything that does not run yet, in the order of the queue.
+    #[must_use]
+    pub fn queue(&self) -> Vec<JobId> {
+        let firm = self.firm.iter().filter_map(|(_, id)| self.turn_of(*id));
+        let turns: BTreeSet<Turn> = firm
+            .chain(self.soft.iter().copied())
+            .chain(self.waiting.iter().copied())
+            .collect();
+        turns.into_iter().map(|turn| turn.id).collect()
+    }
+
+    /// The rank of a team; lower goes first, and a team that nobody ranked goes first.
+    #[must_use]
+    pub fn rank(&self, team: TeamIx) -> u32 {
+        self.ranks.get(&team).copied().unwrap_or(0)
+    }
+
+    /// When the next turn is due, if nothing happens before.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Timestamp> {
+        self.alarms.first().map(|(at, _)| *at)
+    }
+
+    /// Takes in a job that runs already, as a fact. Whether the node has room for it is not
+    /// looked at.
+    pub fn adopt(&mut self, job: Job, places: Vec<Place>, started: Timestamp, until: Timestamp) {
+        self.finish(job.id, self.timeline.now());
+        let claim = Claim {
+            demand: job.ask.demand,
+            places,
+            from: started,
+            until,
+        };
+        if self.timeline.record(&claim).is_err() {
+            return;
+        }
+        self.alarms.insert((until, job.id));
+        let entry = Entry {
+            turn: Turn::of(&job, self.rank(job.team)),
+            guaranteed: false,
+            state: State::Running {
+                claim,
+                expected: until,
+            },
+            job,
+        };
+        self.jobs.insert(job.id, entry);
+    }
+
+    /// A job has ended, was cancelled, or was stopped: what it holds or would have held is
+    /// free from now on.
+    pub fn finish(&mut self, id: JobId, now: Timestamp) {
+        self.timeline.pass(now);
+        if let Some(claim) = self.withdraw(id) {
+            self.free(&claim);
+        }
+        let Some(entry) = self.jobs.remove(&id) else {
+            return;
+        };
+        self.waiting.remove(&entry.turn);
+        if let State::Running { mut claim, .. } = entry.state {
+            self.alarms.remove(&(claim.until, id));
+            self.free(&claim);
+            // A node that left took its claims with it.
+            let _gone = self.timeline.shorten(&mut claim, now);
+        }
+    }
+
+    /// A running job is expected to end at another time than before, for example because
+    /// [`RuntimeEstimator`](crate::runtime_estimate::RuntimeEstimator) says so. Reservations
+    /// that stand in the way move.
+    pub fn expect_end(&mut self, id: JobId, until: Timestamp, now: Timestamp) {
+        self.timeline.pass(now);
+        let until = until.max(now);
+        self.move_end(id, until);
+        if let Some(entry) = self.jobs.get_mut(&id)
+            && let State::Running { expected, .. } = &mut entry.state
+        {
+            *expected = until;
+        }
+    }
+
+    /// The order of the teams has changed: lower goes first.
+    pub fn set_rank(&mut self, team: TeamIx, rank: u32) {
+        if self.rank(team) == rank {
+            return;
+        }
+        self.ranks.insert(team, rank);
+        let reserved = self.withdraw_soft(|_| true);
+        for entry in self.jobs.values_mut().filter(|job| job.job.team == team) {
+            let was_waiting = self.waiting.remove(&entry.turn);
+            entry.turn = Turn::of(&entry.job, rank);
+            if was_waiting {
+                self.waiting.insert(entry.turn);
+            }
+        }
+        for (id, claim) in reserved {
+            self.free(&claim);
+            self.note_waiting(id);
+        }
+        self.fill();
+    }
+
+    /// A node joined or changed, or left (`None`). Reservations on it are made anew; what
+    /// runs on it is not touched, and ends by [`Self::finish`].
+    pub fn set_node(&mut self, ix: NodeIx, node: Option<&Node>, now: Timestamp) {
+        self.timeline.pass(now);
+        let on_it: Vec<JobId> = self
+            .by_node
+            .range((ix, JobId(0))..=(ix, JobId(u64::MAX)))
+            .map(|(_, id)| *id)
+            .collect();
+        let mut displaced = Vec::new();
+        for id in on_it {
+            displaced.extend(self.withdraw(id).map(|claim| (id, claim)));
+        }
+        match node {
+            Some(node) => self.timeline.set_node(ix, node),
+            None => self.timeline.remove_node(ix),
+        }
+        self.freed.insert(ix);
+        self.place_anew(displaced);
+    }
+
+    fn turn_of(&self, id: JobId) -> Option<Turn> {
+        self.jobs.get(&id).map(|entry| entry.turn)
+    }
+
+    /// When a job may start so that its guarantee, if it has one, holds.
+    fn window(&self, job: &Job) -> Window {
+        match job.deadline {
+            Some(deadline) => Window::before(self.timeline.now(), deadline.at, job.length),
+            None => Window::from(self.timeline.now()),
+        }
+    }
+
+    fn free(&mut self, claim: &Claim) {
+        self.freed
+            .extend(claim.places.iter().map(|place| place.node));
+    }
+
+    /// Gives a job that waits a reservation; false where the slot is taken.
+    fn reserve(&mut self, id: JobId, slot: Slot, firm: bool) -> bool {
+        let Some(job) = self.job(id) else {
+            return false;
+        };
+        let claim = Claim::of(&job.ask, slot, job.length);
+        self.reserve_claim(id, claim, firm)
+    }
+
+    fn reserve_claim(&mut self, id: JobId, claim: Claim, firm: bool) -> bool {
+        if self.timeline.reserve(&claim).is_err() {
+            return false;
+        }
+        let Some(entry) = self.jobs.get_mut(&id) else {
+            return false;
+        };
+        self.waiting.remove(&entry.turn);
+        match entry.job.deadline {
+            Some(deadline) if firm => {
+                self.firm.insert((deadline.at, id));
+            }
+            Some(_) | None => {
+                self.soft.insert(entry.turn);
+            }
+        }
+        self.by_node
+            .extend(claim.places.iter().map(|place| (place.node, id)));
+        self.alarms.insert((claim.from, id));
+        entry.state = State::Reserved { claim, firm };
+        true
+    }
+
+    /// Takes a reservation back. The job is in no list then, until it is placed or noted.
+    fn withdraw(&mut self, id: JobId) -> Option<Claim> {
+        let entry = self.jobs.get_mut(&id)?;
+        let State::Reserved { claim, .. } = &entry.state else {
+            return None;
+        };
+        let claim = claim.clone();
+        entry.state = State::Waiting;
+        self.soft.remove(&entry.turn);
+        if let Some(deadline) = entry.job.deadline {
+            self.firm.remove(&(deadline.at, id));
+        }
+        for place in &claim.places {
+            self.by_node.remove(&(place.node, id));
+        }
+        self.alarms.remove(&(claim.from, id));
+        // A node that left took its claims with it.
+        let _gone = self.timeline.release(&claim);
+        Some(claim)
+    }
+
+    /// Takes back the reservations without guarantee whose turn satisfies a test.
+    fn withdraw_soft(&mut self, test: impl Fn(&Turn) -> bool) -> Vec<(JobId, Claim)> {
+        let turns: Vec<Turn> = self
+            .soft
+            .iter()
+            .filter(|turn| test(turn))
+            .copied()
+            .collect();
+        turns
+            .into_iter()
+            .filter_map(|turn| Some((turn.id, self.withdraw(turn.id)?)))
+            .collect()
+    }
+
+    fn note_waiting(&mut self, id: JobId) {
+        self.waiting.extend(self.turn_of(id));
+    }
+
+    /// Reservations for the first of the queue, as many as are kept. Who can never run on the
+    /// nodes there are keeps waiting and holds up nobody.
+    fn fill(&mut self) {
+        let mut after = None;
+        while self.soft.len() < self.settings.depth {
+            let next = match after {
+                None => self.waiting.first().copied(),
+                Some(turn) => self
+                    .waiting
+                    .range((std::ops::Bound::Excluded(turn), std::ops::Bound::Unbounded))
+                    .next()
+                    .copied(),
+            };
+            let Some(turn) = next else { return };
+            after = Some(turn);
+            self.place_earliest(turn.id);
+        }
+    }
+
+    /// A reservation without guarantee, as early as may be.
+    fn place_earliest(&mut self, id: JobId) -> bool {
+        let Some(job) = self.job(id).copied() else {
+            return false;
+        };
+        let from = Window::from(self.timeline.now());
+        self.timeline
+            .earliest(&job.ask, job.length, from)
+            .is_some_and(|slot| self.reserve(id, slot, false))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! When everything that waits would start, and what somebody who asks now may expect.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use cnlab_model::Timestamp;
+
+use super::{JobId, Plan, State};
+use crate::timeline::{Ask, Claim, Timeline, Window};
+
+/// Whether something would start at once (P-02, P-03).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Availability {
+    /// At once.
+    Now,
+    /// After this time, if everybody before runs as long as expected.
+    Wait(Duration),
+    /// Never, on the nodes there are.
+    Never,
+}
+
+impl fmt::Display for Availability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Now => f.write_str("✓ now"),
+            Self::Wait(wait) => write!(f, "queue: {} min", minutes(*wait)),
+            Self::Never => f.write_str("never"),
+        }
+    }
+}
+
+/// Whole minutes, rounded up: a wait is not over before.
+#[must_use]
+pub fn minutes(wait: Duration) -> u64 {
+    let seconds = wait
+        .as_secs()
+        .saturating_add(u64::from(wait.subsec_nanos() > 0));
+    seconds.div_ceil(60)
+}
+
+/// A plan for everything that waits, as if nobody arrived any more and every job ran as long
+/// as expected. It is made on demand, and costs as much as the queue is long.
+#[derive(Debug, Clone)]
+pub struct Forecast {
+    timeline: Timeline,
+    starts: BTreeMap<JobId, Timestamp>,
+}
+
+impl Plan {
+    /// When everything that waits would start, in the order of the queue around what is
+    /// reserved.
+    #[must_use]
+    pub fn forecast(&self) -> Forecast {
+        let mut forecast = Forecast {
+            timeline: self.timeline.clone(),
+            starts: BTreeMap::new(),
+        };
+        for (id, entry) in &self.jobs {
+            if let State::Reserved { claim, .. } = &entry.state {
+                forecast.starts.insert(*id, claim.from);
+            }
+        }
+        let from = Window::from(self.timeline.now());
+        for turn in &self.waiting {
+            let Some(job) = self.job(turn.id) else {
+                continue;
+            };
+            let slot = forecast.timeline.earliest(&job.ask, job.length, from);
+            if let Some(slot) = slot {
+                forecast.starts.insert(turn.id, slot.start);
+                let claim = Claim::of(&job.ask, slot, job.length);
+                // The slot is free, so that this cannot be refused.
+                let _held = forecast.timeline.reserve(&claim);
+            }
+        }
+        forecast
+    }
+
+    /// Whether a job that asks for this would start at once, without moving anybody.
+    #[must_use]
+    pub fn starts_now(&self, ask: &Ask, length: Duration) -> bool {
+        let at = Window::at(self.timeline.now());
+        self.timeline.earliest(ask, length, at).is_some()
+    }
+
+    /// What somebody who asks now may expect, behind everything that waits.
+    #[must_use]
+    pub fn available(&self, forecast: &Forecast, ask: &Ask, length: Duration) -> Availability {
+        if self.starts_now(ask, length) {
+            return Availability::Now;
+        }
+        let now = self.timeline.now();
+        match forecast.timeline.earliest(ask, length, Window::from(now)) {
+            Some(slot) => Availability::Wait(slot.start.since(now)),
+            None => Availability::Never,
+        }
+    }
+}
+
+impl Forecast {
+    /// When a job that does not run yet would start.
+    #[must_use]
+    pub fn start(&self, id: JobId) -> Option<Timestamp> {
+        self.starts.get(&id).copied()
+    }
+
+    /// The future, with everything that waits in it.
+    #[must_use]
+    pub const fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+}
