@@ -4,7 +4,6 @@
 //! It is the gateway's own and not the kit's because its connections pass through
 //! [`strict::Strict`] and come back out of it when they become WebSockets.
 
-mod doors;
 pub mod strict;
 
 use std::{
@@ -19,7 +18,10 @@ use std::{
     time::Duration,
 };
 
-use cnlab_service::runtime::Tasks;
+use cnlab_service::{
+    net::{Doors, Ticket, wait_out},
+    runtime::Tasks,
+};
 use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -31,18 +33,11 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{
-    http_types::Response,
-    listener::{doors::Doors, strict::Strict},
-};
-
-pub use doors::Ticket;
+use crate::{http_types::Response, listener::strict::Strict};
 
 /// What a connection is served on.
 pub type Io = TokioIo<Strict<TcpStream>>;
 
-/// How long to wait when the system has no more file handles.
-const OUT_OF_HANDLES: Duration = Duration::from_millis(100);
 /// Bytes read ahead, and the largest head of HTTP/1.1 that is looked at to be refused.
 const READ_BUFFER: usize = 64 * 1024;
 /// hyper's own limit of header fields; setting the same one costs it a slower way to hold them.
@@ -142,7 +137,7 @@ where
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                recover(error).await?;
+                wait_out(&error).await?;
                 continue;
             }
         };
@@ -226,32 +221,6 @@ fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
         .keep_alive_timeout(H2_PONG);
     server
 }
-
-/// Waits out what passes; everything else is the listener's end.
-async fn recover(error: io::Error) -> io::Result<()> {
-    match error.kind() {
-        // The client was gone before we looked.
-        io::ErrorKind::ConnectionAborted
-        | io::ErrorKind::ConnectionReset
-        | io::ErrorKind::Interrupted => Ok(()),
-        // Shown as an uncategorised error by some systems, so the numbers decide.
-        _ if matches!(
-            error.raw_os_error(),
-            Some(EMFILE | ENFILE | ENOBUFS | ENOMEM)
-        ) =>
-        {
-            tracing::warn!(%error, "connections wait until file handles are free");
-            tokio::time::sleep(OUT_OF_HANDLES).await;
-            Ok(())
-        }
-        _ => Err(error),
-    }
-}
-
-const ENOMEM: i32 = 12;
-const ENFILE: i32 = 23;
-const EMFILE: i32 = 24;
-const ENOBUFS: i32 = 105;
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;

@@ -24,7 +24,7 @@ use tokio::{
     time::Sleep,
 };
 
-use super::doors::Ticket;
+use cnlab_service::net::Ticket;
 
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A line longer than this is no header of ours; hyper's own limit comes first.

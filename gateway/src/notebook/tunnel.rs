@@ -8,17 +8,13 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use cnlab_model::id::{ServerId, UserId};
-use cnlab_service::runtime::Tasks;
+use cnlab_service::{net::Ticket, runtime::Tasks};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::{rt::TokioIo, server::conn::auto};
 use tokio::{io::AsyncWriteExt as _, net::TcpStream, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{
-    listener::{Io, Ticket},
-    notebook::sessions::SessionTable,
-    ports::PortError,
-};
+use crate::{listener::Io, notebook::sessions::SessionTable, ports::PortError};
 
 /// Together with the memory of sessions less than five seconds.
 const RECHECK: Duration = Duration::from_secs(1);

@@ -1,15 +1,12 @@
-//! The accept loop of every service: HTTP/1.1 (with upgrades) and HTTP/2 without TLS on one
-//! port, with limits from the first day and a polite end.
+//! The accept loop of the services behind the gateway: HTTP/1.1 (with upgrades) and HTTP/2
+//! without TLS on one port, with limits from the first day and a polite end.
+//!
+//! The gateway has a loop of its own, since its connections change threads and come back out
+//! as WebSockets; it shares what counts connections and what waits out a shortage.
 
-use std::{
-    collections::HashMap,
-    convert::Infallible,
-    io,
-    net::{IpAddr, SocketAddr},
-    pin::pin,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+mod doors;
+
+use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -19,12 +16,11 @@ use hyper_util::{
     server::conn::auto,
     service::TowerToHyperService,
 };
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
-};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
+
+pub use doors::{Doors, Ticket};
 
 /// What may be under way to us on one HTTP/2 stream, in bytes.
 const STREAM_WINDOW: u32 = 1024 * 1024;
@@ -46,8 +42,6 @@ pub struct Limits {
     pub connections: usize,
     /// Open connections of one address.
     pub per_ip: usize,
-    /// A connection is asked to end after this time; open requests are finished.
-    pub max_age: Option<Duration>,
     /// How long open requests may take at shutdown.
     pub drain: Duration,
 }
@@ -63,22 +57,6 @@ impl Limits {
             max_streams: 10_000,
             connections: 10_000,
             per_ip: 10_000,
-            max_age: None,
-            drain: Duration::from_secs(10),
-        }
-    }
-
-    /// For a port that anybody may reach.
-    #[must_use]
-    pub const fn public() -> Self {
-        Self {
-            header_read: Duration::from_secs(10),
-            max_headers: 100,
-            max_header_bytes: 16 * 1024,
-            max_streams: 100,
-            connections: 10_000,
-            per_ip: 1_000,
-            max_age: Some(Duration::from_secs(3_600)),
             drain: Duration::from_secs(10),
         }
     }
@@ -109,7 +87,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let builder = Arc::new(builder(&limits));
-    let doors = Doors::new(&limits);
+    let doors = Doors::new(limits.connections, limits.per_ip);
     let connections = TaskTracker::new();
     let closing = CancellationToken::new();
     loop {
@@ -131,7 +109,6 @@ where
         let connection = Connection {
             builder: Arc::clone(&builder),
             service: service.clone(),
-            max_age: limits.max_age,
             closing: closing.clone(),
         };
         #[expect(
@@ -190,7 +167,6 @@ fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
 struct Connection<S> {
     builder: Arc<auto::Builder<TokioExecutor>>,
     service: S,
-    max_age: Option<Duration>,
     closing: CancellationToken,
 }
 
@@ -218,23 +194,11 @@ where
             TokioIo::new(stream),
             TowerToHyperService::new(service)
         ));
-        let aged = async {
-            match self.max_age {
-                Some(age) => tokio::time::sleep(age).await,
-                None => std::future::pending().await,
-            }
-        };
-        let mut ending = pin!(async {
-            tokio::select! {
-                () = aged => {}
-                () = self.closing.cancelled() => {}
-            }
-        });
         let mut asked = false;
         let ended = loop {
             tokio::select! {
                 ended = serving.as_mut() => break ended,
-                () = ending.as_mut(), if !asked => {
+                () = self.closing.cancelled(), if !asked => {
                     asked = true;
                     serving.as_mut().graceful_shutdown();
                 }
@@ -246,8 +210,11 @@ where
     }
 }
 
-/// Waits out a shortage that passes; anything else is final.
-async fn wait_out(error: &io::Error) -> io::Result<()> {
+/// Waits out what passes after an `accept` that failed; anything else is final.
+///
+/// # Errors
+/// The error itself, when it does not pass.
+pub async fn wait_out(error: &io::Error) -> io::Result<()> {
     const ENFILE: i32 = 23;
     const EMFILE: i32 = 24;
     const ENOBUFS: i32 = 105;
@@ -268,81 +235,5 @@ async fn wait_out(error: &io::Error) -> io::Result<()> {
             Ok(())
         }
         _ => Err(io::Error::new(error.kind(), error.to_string())),
-    }
-}
-
-/// Counts open connections, in all and by address.
-#[derive(Clone)]
-struct Doors {
-    all: Arc<Semaphore>,
-    by_ip: Arc<Mutex<HashMap<IpAddr, usize>>>,
-    per_ip: usize,
-}
-
-struct Ticket {
-    _all: OwnedSemaphorePermit,
-    by_ip: Arc<Mutex<HashMap<IpAddr, usize>>>,
-    ip: IpAddr,
-}
-
-impl Doors {
-    fn new(limits: &Limits) -> Self {
-        Self {
-            all: Arc::new(Semaphore::new(limits.connections)),
-            by_ip: Arc::default(),
-            per_ip: limits.per_ip,
-        }
-    }
-
-    fn admit(&self, ip: IpAddr) -> Option<Ticket> {
-        let all = Arc::clone(&self.all).try_acquire_owned().ok()?;
-        let mut by_ip = self.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = by_ip.entry(ip).or_insert(0);
-        if *open >= self.per_ip {
-            return None;
-        }
-        *open += 1;
-        drop(by_ip);
-        Some(Ticket {
-            _all: all,
-            by_ip: Arc::clone(&self.by_ip),
-            ip,
-        })
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        let mut by_ip = self.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = by_ip.get_mut(&self.ip) {
-            *open -= 1;
-            if *open == 0 {
-                by_ip.remove(&self.ip);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn doors_count_by_address_and_in_all() {
-        let limits = Limits {
-            connections: 3,
-            per_ip: 2,
-            ..Limits::public()
-        };
-        let doors = Doors::new(&limits);
-        let (one, two) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
-        let first = doors.admit(one).unwrap();
-        let _second = doors.admit(one).unwrap();
-        assert!(doors.admit(one).is_none(), "a third of one address");
-        let _third = doors.admit(two).unwrap();
-        assert!(doors.admit(two).is_none(), "a fourth in all");
-        drop(first);
-        assert!(doors.admit(one).is_some());
-        assert_eq!(doors.by_ip.lock().unwrap().len(), 2);
     }
 }

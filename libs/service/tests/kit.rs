@@ -155,7 +155,7 @@ async fn a_port_in_use_is_one_clear_error() {
 async fn more_connections_of_one_address_than_allowed_are_closed_and_others_go_on() {
     let limits = net::Limits {
         per_ip: 2,
-        ..net::Limits::public()
+        ..net::Limits::internal()
     };
     let listener = listener().await;
     let addr = listener.local_addr().unwrap();

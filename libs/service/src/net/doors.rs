@@ -14,7 +14,7 @@ struct Open {
 
 /// Counts connections.
 #[derive(Debug, Clone)]
-pub(super) struct Doors {
+pub struct Doors {
     open: Arc<Mutex<Open>>,
     most: usize,
     most_per_address: usize,
@@ -28,7 +28,9 @@ pub struct Ticket {
 }
 
 impl Doors {
-    pub(super) fn new(most: usize, most_per_address: usize) -> Self {
+    /// At most `most` in all, and `most_per_address` of one address (IPv6: of one /64).
+    #[must_use]
+    pub fn new(most: usize, most_per_address: usize) -> Self {
         let open = Open {
             all: 0,
             by_address: HashMap::new(),
@@ -41,7 +43,8 @@ impl Doors {
     }
 
     /// Lets a connection in, if there is room.
-    pub(super) fn admit(&self, address: IpAddr) -> Option<Ticket> {
+    #[must_use]
+    pub fn admit(&self, address: IpAddr) -> Option<Ticket> {
         let address = household(address);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.all >= self.most {
