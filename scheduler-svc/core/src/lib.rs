@@ -32,6 +32,7 @@ pub mod estimate;
 mod explain;
 pub mod fragmentation;
 pub mod history;
+pub mod mig;
 pub mod near;
 pub mod placement;
 pub mod plan;
