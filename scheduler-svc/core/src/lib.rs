@@ -30,6 +30,7 @@ pub mod cluster;
 mod decide;
 pub mod estimate;
 mod explain;
+pub mod fairshare;
 pub mod fragmentation;
 pub mod history;
 pub mod mig;
