@@ -33,6 +33,7 @@ mod explain;
 pub mod fairshare;
 pub mod fragmentation;
 pub mod history;
+pub mod index;
 pub mod mig;
 pub mod near;
 pub mod placement;

@@ -1,0 +1,296 @@
+//! How fast places are found in a cell of 10,000 nodes with eight GPUs each.
+//!
+//! Demands are drawn from the types of tasks of a published production trace (Alibaba,
+//! cluster-trace-gpu-v2023, pod list `default`: `openb_default.csv` counts its different tasks).
+//! Everything is drawn from a fixed seed and runs on one thread; answers are compared with the
+//! search through all nodes outside the measured time.
+//!
+//! `cargo bench -p scheduler-core`, with `-- --quick` for a tenth of the cell.
+#![expect(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a measurement: it reads the clock, prints, and stops where something is wrong"
+)]
+
+use std::time::{Duration, Instant};
+
+use scheduler_core::{
+    cluster::{Cluster, Demand, Kind, Node, Place},
+    fragmentation::{Definition, Gradient, Popularity},
+    index::Index,
+    placement::{BestFit, Rule, scan},
+};
+
+const SEED: u64 = 42;
+
+/// Decisions between two comparisons with the search through all nodes.
+const COMPARED: usize = 997;
+
+/// The rate of arrivals in the measurement of latency, per second.
+const RATE: u64 = 20_000;
+
+fn main() {
+    let quick = std::env::args().any(|argument| argument == "--quick");
+    let (nodes, tasks) = if quick {
+        (1_000, 13_000)
+    } else {
+        (10_000, 130_000)
+    };
+    let demands = Demands::read();
+    let popularity = Popularity::typical(demands.list());
+    println!(
+        "{nodes} nodes x 8 GPUs, {} different demands, {} of them typical, one thread, seed {SEED}",
+        demands.different.len(),
+        popularity.types().len(),
+    );
+    let gradient = Gradient::new(&popularity);
+    searched(
+        "gradient by its definition",
+        &Definition::new(popularity),
+        &demands,
+        nodes,
+        100,
+    );
+    searched("gradient", &gradient, &demands, nodes, 1_000);
+    searched("best fit", &BestFit, &demands, nodes, 1_000);
+    filled("best fit", BestFit, &demands, nodes, tasks);
+    filled("gradient", gradient.clone(), &demands, nodes, tasks);
+    steady("best fit", BestFit, &demands, nodes, tasks);
+    steady("gradient", gradient, &demands, nodes, tasks);
+}
+
+/// Searches through all nodes of a cell that is 90 % full.
+fn searched<R: Rule>(name: &str, rule: &R, demands: &Demands, nodes: u32, decisions: u32) {
+    let mut mix = Mix(SEED);
+    let mut index = Index::new(cell(nodes), BestFit);
+    load(&mut index, demands, &mut mix);
+    let start = Instant::now();
+    for _ in 0..decisions {
+        std::hint::black_box(scan(rule, index.cluster(), &demands.draw(&mut mix)));
+    }
+    row(
+        &format!("search, {name}, at 90 %"),
+        decisions as usize,
+        start.elapsed(),
+    );
+}
+
+/// Arrivals into an empty cell: decide, take, until all have come.
+fn filled<R: Rule>(name: &str, rule: R, demands: &Demands, nodes: u32, tasks: usize) {
+    let mut mix = Mix(SEED);
+    let mut index = Index::new(cell(nodes), rule);
+    let list: Vec<Demand> = (0..tasks).map(|_| demands.draw(&mut mix)).collect();
+    let mut spent = Duration::ZERO;
+    let mut placed = 0_usize;
+    for part in list.chunks(COMPARED) {
+        let start = Instant::now();
+        for demand in part {
+            if let Some(choice) = index.place(demand) {
+                index
+                    .take(choice.place, demand)
+                    .expect("the place has room");
+                placed += 1;
+            }
+        }
+        spent += start.elapsed();
+        compare(&mut index, &part[0]);
+    }
+    row(
+        &format!("index, {name}, arrivals into an empty cell"),
+        tasks,
+        spent,
+    );
+    let (held, total) = (
+        index.cluster().held().blocks,
+        index.cluster().total().blocks,
+    );
+    println!(
+        "    {placed} placed, {:.2} % of the blocks held",
+        100.0 * held as f64 / total as f64
+    );
+}
+
+/// Arrivals and departures at 90 % load.
+///
+/// The latency of an arrival counts from when it was due, at a fixed rate, on a clock that only
+/// the measured work moves forward: what waits behind a slow one is counted as slow, too.
+fn steady<R: Rule>(name: &str, rule: R, demands: &Demands, nodes: u32, tasks: usize) {
+    let mut mix = Mix(SEED);
+    let mut index = Index::new(cell(nodes), rule);
+    let mut held = load(&mut index, demands, &mut mix);
+    let full = index.cluster().total().blocks * 9 / 10;
+    let mut work = Vec::with_capacity(tasks);
+    let mut gone = Vec::with_capacity(tasks);
+    let mut latency = Vec::with_capacity(tasks);
+    let interval = Duration::from_secs(1) / RATE as u32;
+    let mut clock = Duration::ZERO;
+    for arrival in 0..tasks {
+        let demand = demands.draw(&mut mix);
+        let start = Instant::now();
+        let found = index.place(&demand);
+        if let Some(choice) = found {
+            index
+                .take(choice.place, &demand)
+                .expect("the place has room");
+        }
+        let spent = start.elapsed();
+        held.extend(found.map(|choice| (choice.place, demand)));
+        work.push(spent);
+        let due = interval * arrival as u32;
+        clock = clock.max(due) + spent;
+        latency.push(clock - due);
+        while index.cluster().held().blocks > full {
+            let at = mix.below(held.len() as u32) as usize;
+            let (place, demand) = held.swap_remove(at);
+            let start = Instant::now();
+            index.give(place, &demand).expect("it is held");
+            let spent = start.elapsed();
+            gone.push(spent);
+            clock += spent;
+        }
+        if arrival % COMPARED == 0 {
+            compare(&mut index, &demand);
+        }
+    }
+    let all: Duration = work.iter().chain(&gone).sum();
+    row(
+        &format!(
+            "index, {name}, arrivals at 90 % ({} departures)",
+            gone.len()
+        ),
+        tasks,
+        all,
+    );
+    percentiles("work of an arrival", &mut work);
+    percentiles(&format!("latency at {RATE}/s"), &mut latency);
+    println!("    {} columns", index.columns());
+}
+
+/// Fills a cell to 90 % of its blocks and says who holds what.
+fn load<R: Rule>(index: &mut Index<R>, demands: &Demands, mix: &mut Mix) -> Vec<(Place, Demand)> {
+    let full = index.cluster().total().blocks * 9 / 10;
+    let mut held = Vec::new();
+    let mut refused = 0;
+    while index.cluster().held().blocks < full {
+        let demand = demands.draw(mix);
+        if let Some(choice) = index.place(&demand) {
+            index
+                .take(choice.place, &demand)
+                .expect("the place has room");
+            held.push((choice.place, demand));
+        } else {
+            refused += 1;
+            assert!(refused < 100_000, "the cell cannot be filled to 90 %");
+        }
+    }
+    held
+}
+
+fn compare<R: Rule>(index: &mut Index<R>, demand: &Demand) {
+    let found = index.place(demand);
+    let searched = scan(index.rule(), index.cluster(), demand);
+    assert!(found == searched, "{demand}: {found:?} is not {searched:?}");
+}
+
+fn row(what: &str, count: usize, spent: Duration) {
+    let each = spent.as_nanos() as f64 / count as f64;
+    println!(
+        "{what}: {:.0}/s, {:.2} us each, {count} in {spent:.2?}",
+        1e9 / each,
+        each / 1e3
+    );
+}
+
+fn percentiles(what: &str, values: &mut [Duration]) {
+    values.sort_unstable();
+    let at = |share: f64| values[((values.len() - 1) as f64 * share) as usize];
+    println!(
+        "    {what}: p50 {:.1?}, p99 {:.1?}, p99.9 {:.1?}, most {:.1?}",
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        at(1.0)
+    );
+}
+
+/// Nodes of four sorts in a fixed pattern, eight GPUs each.
+fn cell(nodes: u32) -> Cluster {
+    let mut cell = Cluster::new();
+    for number in 0..nodes {
+        let (kind, cpu, memory) = match number % 20 {
+            0 | 1 => (1, 192_000, 1_048_576),
+            2..5 => (2, 160_000, 786_432),
+            5..8 => (3, 96_000, 393_216),
+            _ => (0, 128_000, 524_288),
+        };
+        let kind = Kind::new(kind).expect("a small number");
+        let node = Node::new(kind, cpu, memory, 8).expect("eight GPUs");
+        cell.add(node).expect("room");
+    }
+    cell
+}
+
+/// The demands of the trace and how often each occurs.
+struct Demands {
+    different: Vec<(Demand, u32)>,
+    total: u32,
+}
+
+impl Demands {
+    fn read() -> Self {
+        let rows = include_str!("openb_default.csv").lines().skip(1);
+        let different: Vec<_> = rows
+            .map(|row| {
+                let fields: Vec<u32> = row
+                    .split(',')
+                    .map(|field| field.parse().expect("a number"))
+                    .collect();
+                let [cpu, memory, gpus, blocks, count] = fields[..] else {
+                    panic!("five fields");
+                };
+                let demand = match gpus {
+                    0 => Ok(Demand::cpu_only(cpu, memory)),
+                    1 => Demand::share(cpu, memory, blocks as u8),
+                    more => Demand::whole(cpu, memory, more as u8),
+                };
+                (demand.expect("a demand"), count)
+            })
+            .collect();
+        let total = different.iter().map(|(_, count)| count).sum();
+        Self { different, total }
+    }
+
+    fn list(&self) -> impl Iterator<Item = Demand> {
+        let each = |(demand, count): &(Demand, u32)| std::iter::repeat_n(*demand, *count as usize);
+        self.different.iter().flat_map(each)
+    }
+
+    fn draw(&self, mix: &mut Mix) -> Demand {
+        let mut at = mix.below(self.total);
+        for (demand, count) in &self.different {
+            match at.checked_sub(*count) {
+                Some(rest) => at = rest,
+                None => return *demand,
+            }
+        }
+        unreachable!("the counts add up to the total")
+    }
+}
+
+/// SplitMix64.
+struct Mix(u64);
+
+impl Mix {
+    fn below(&mut self, bound: u32) -> u32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^= word >> 31;
+        (((word >> 32) * u64::from(bound)) >> 32) as u32
+    }
+}
