@@ -38,6 +38,7 @@ pub mod mig;
 pub mod near;
 pub mod placement;
 pub mod plan;
+pub mod packing;
 pub mod profile;
 pub mod runtime_estimate;
 pub mod server;
