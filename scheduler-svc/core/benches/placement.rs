@@ -5,7 +5,8 @@
 //! Everything is drawn from a fixed seed and runs on one thread; answers are compared with the
 //! search through all nodes outside the measured time.
 //!
-//! `cargo bench -p scheduler-core`, with `-- --quick` for a tenth of the cell.
+//! `cargo bench -p scheduler-core`, with `-- --quick` for a tenth of the cell
+//! and `-- search fill steady` for some of the parts.
 #![expect(
     clippy::print_stdout,
     clippy::disallowed_methods,
@@ -31,10 +32,11 @@ const SEED: u64 = 42;
 const COMPARED: usize = 997;
 
 /// The rate of arrivals in the measurement of latency, per second.
-const RATE: u64 = 20_000;
+const RATE: u32 = 20_000;
 
 fn main() {
-    let quick = std::env::args().any(|argument| argument == "--quick");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let quick = arguments.iter().any(|argument| argument == "--quick");
     let (nodes, tasks) = if quick {
         (1_000, 13_000)
     } else {
@@ -48,126 +50,145 @@ fn main() {
         popularity.types().len(),
     );
     let gradient = Gradient::new(&popularity);
-    searched(
+    let bench = Bench {
+        only: arguments
+            .into_iter()
+            .filter(|argument| !argument.starts_with('-'))
+            .collect(),
+        demands,
+        nodes,
+        tasks,
+    };
+    bench.searched(
         "gradient by its definition",
         &Definition::new(popularity),
-        &demands,
-        nodes,
         100,
     );
-    searched("gradient", &gradient, &demands, nodes, 1_000);
-    searched("best fit", &BestFit, &demands, nodes, 1_000);
-    filled("best fit", BestFit, &demands, nodes, tasks);
-    filled("gradient", gradient.clone(), &demands, nodes, tasks);
-    steady("best fit", BestFit, &demands, nodes, tasks);
-    steady("gradient", gradient, &demands, nodes, tasks);
+    bench.searched("gradient", &gradient, 1_000);
+    bench.searched("best fit", &BestFit, 1_000);
+    bench.filled("best fit", BestFit);
+    bench.filled("gradient", gradient.clone());
+    bench.steady("best fit", BestFit);
+    bench.steady("gradient", gradient);
 }
 
-/// Searches through all nodes of a cell that is 90 % full.
-fn searched<R: Rule>(name: &str, rule: &R, demands: &Demands, nodes: u32, decisions: u32) {
-    let mut mix = Mix(SEED);
-    let mut index = Index::new(cell(nodes), BestFit);
-    load(&mut index, demands, &mut mix);
-    let start = Instant::now();
-    for _ in 0..decisions {
-        std::hint::black_box(scan(rule, index.cluster(), &demands.draw(&mut mix)));
+/// What is measured on.
+struct Bench {
+    /// Parts of the names of the rows that are wanted; empty for all.
+    only: Vec<String>,
+    demands: Demands,
+    nodes: u32,
+    tasks: usize,
+}
+
+impl Bench {
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
-    row(
-        &format!("search, {name}, at 90 %"),
-        decisions as usize,
-        start.elapsed(),
-    );
-}
 
-/// Arrivals into an empty cell: decide, take, until all have come.
-fn filled<R: Rule>(name: &str, rule: R, demands: &Demands, nodes: u32, tasks: usize) {
-    let mut mix = Mix(SEED);
-    let mut index = Index::new(cell(nodes), rule);
-    let list: Vec<Demand> = (0..tasks).map(|_| demands.draw(&mut mix)).collect();
-    let mut spent = Duration::ZERO;
-    let mut placed = 0_usize;
-    for part in list.chunks(COMPARED) {
+    /// Searches through all nodes of a cell that is 90 % full.
+    fn searched<R: Rule>(&self, rule_name: &str, rule: &R, decisions: usize) {
+        let name = format!("search, {rule_name}, at 90 %");
+        if !self.wants(&name) {
+            return;
+        }
+        let mut mix = Mix(SEED);
+        let mut index = Index::new(cell(self.nodes), BestFit);
+        load(&mut index, &self.demands, &mut mix);
         let start = Instant::now();
-        for demand in part {
-            if let Some(choice) = index.place(demand) {
+        for _ in 0..decisions {
+            std::hint::black_box(scan(rule, index.cluster(), &self.demands.draw(&mut mix)));
+        }
+        row(&name, decisions, start.elapsed());
+    }
+
+    /// Arrivals into an empty cell: decide, take, until all have come.
+    fn filled<R: Rule>(&self, rule_name: &str, rule: R) {
+        let name = format!("index, {rule_name}, filling an empty cell");
+        if !self.wants(&name) {
+            return;
+        }
+        let mut mix = Mix(SEED);
+        let mut index = Index::new(cell(self.nodes), rule);
+        let list: Vec<Demand> = (0..self.tasks)
+            .map(|_| self.demands.draw(&mut mix))
+            .collect();
+        let mut spent = Duration::ZERO;
+        let mut placed = 0_usize;
+        for part in list.chunks(COMPARED) {
+            let start = Instant::now();
+            for demand in part {
+                if let Some(choice) = index.place(demand) {
+                    index
+                        .take(choice.place, demand)
+                        .expect("the place has room");
+                    placed += 1;
+                }
+            }
+            spent += start.elapsed();
+            compare(&mut index, &part[0]);
+        }
+        row(&name, self.tasks, spent);
+        let (held, total) = (
+            index.cluster().held().blocks,
+            index.cluster().total().blocks,
+        );
+        println!(
+            "    {placed} placed, {:.2} % of the blocks held",
+            100.0 * held as f64 / total as f64
+        );
+    }
+
+    /// Arrivals and departures at 90 % load.
+    ///
+    /// The latency of an arrival counts from when it was due, at a fixed rate, on a clock that
+    /// only the measured work moves forward: what waits behind a slow one is counted as slow,
+    /// too. The work of an arrival includes ranking the nodes that departures changed.
+    fn steady<R: Rule>(&self, rule_name: &str, rule: R) {
+        let name = format!("index, {rule_name}, arrivals and departures at 90 %");
+        if !self.wants(&name) {
+            return;
+        }
+        let mut mix = Mix(SEED);
+        let mut index = Index::new(cell(self.nodes), rule);
+        let mut held = load(&mut index, &self.demands, &mut mix);
+        let full = index.cluster().total().blocks * 9 / 10;
+        let (mut work, mut gone, mut latency) = (Vec::new(), Vec::new(), Vec::new());
+        let interval = Duration::from_secs(1) / RATE;
+        let mut clock = Duration::ZERO;
+        let mut due = Duration::ZERO;
+        for arrival in 0..self.tasks {
+            let demand = self.demands.draw(&mut mix);
+            let start = Instant::now();
+            let found = index.place(&demand);
+            if let Some(choice) = found {
                 index
-                    .take(choice.place, demand)
+                    .take(choice.place, &demand)
                     .expect("the place has room");
-                placed += 1;
+            }
+            let spent = start.elapsed();
+            held.extend(found.map(|choice| (choice.place, demand)));
+            work.push(spent);
+            due += interval;
+            clock = clock.max(due) + spent;
+            latency.push(clock - due);
+            while index.cluster().held().blocks > full {
+                let (place, demand) = held.swap_remove(mix.below(held.len() as u32) as usize);
+                let start = Instant::now();
+                index.give(place, &demand).expect("it is held");
+                let spent = start.elapsed();
+                gone.push(spent);
+                clock += spent;
+            }
+            if arrival % COMPARED == 0 {
+                compare(&mut index, &demand);
             }
         }
-        spent += start.elapsed();
-        compare(&mut index, &part[0]);
+        row(&name, self.tasks, work.iter().chain(&gone).sum());
+        println!("    {} departures, {} columns", gone.len(), index.columns());
+        percentiles("work of an arrival", &mut work);
+        percentiles(&format!("latency at {RATE}/s"), &mut latency);
     }
-    row(
-        &format!("index, {name}, arrivals into an empty cell"),
-        tasks,
-        spent,
-    );
-    let (held, total) = (
-        index.cluster().held().blocks,
-        index.cluster().total().blocks,
-    );
-    println!(
-        "    {placed} placed, {:.2} % of the blocks held",
-        100.0 * held as f64 / total as f64
-    );
-}
-
-/// Arrivals and departures at 90 % load.
-///
-/// The latency of an arrival counts from when it was due, at a fixed rate, on a clock that only
-/// the measured work moves forward: what waits behind a slow one is counted as slow, too.
-fn steady<R: Rule>(name: &str, rule: R, demands: &Demands, nodes: u32, tasks: usize) {
-    let mut mix = Mix(SEED);
-    let mut index = Index::new(cell(nodes), rule);
-    let mut held = load(&mut index, demands, &mut mix);
-    let full = index.cluster().total().blocks * 9 / 10;
-    let mut work = Vec::with_capacity(tasks);
-    let mut gone = Vec::with_capacity(tasks);
-    let mut latency = Vec::with_capacity(tasks);
-    let interval = Duration::from_secs(1) / RATE as u32;
-    let mut clock = Duration::ZERO;
-    for arrival in 0..tasks {
-        let demand = demands.draw(&mut mix);
-        let start = Instant::now();
-        let found = index.place(&demand);
-        if let Some(choice) = found {
-            index
-                .take(choice.place, &demand)
-                .expect("the place has room");
-        }
-        let spent = start.elapsed();
-        held.extend(found.map(|choice| (choice.place, demand)));
-        work.push(spent);
-        let due = interval * arrival as u32;
-        clock = clock.max(due) + spent;
-        latency.push(clock - due);
-        while index.cluster().held().blocks > full {
-            let at = mix.below(held.len() as u32) as usize;
-            let (place, demand) = held.swap_remove(at);
-            let start = Instant::now();
-            index.give(place, &demand).expect("it is held");
-            let spent = start.elapsed();
-            gone.push(spent);
-            clock += spent;
-        }
-        if arrival % COMPARED == 0 {
-            compare(&mut index, &demand);
-        }
-    }
-    let all: Duration = work.iter().chain(&gone).sum();
-    row(
-        &format!(
-            "index, {name}, arrivals at 90 % ({} departures)",
-            gone.len()
-        ),
-        tasks,
-        all,
-    );
-    percentiles("work of an arrival", &mut work);
-    percentiles(&format!("latency at {RATE}/s"), &mut latency);
-    println!("    {} columns", index.columns());
 }
 
 /// Fills a cell to 90 % of its blocks and says who holds what.

@@ -4,7 +4,11 @@
 //! good GPUs of a node the one with the lowest position. An answer therefore depends on the
 //! states of the nodes and their order, and on nothing else.
 
+mod best_fit;
+
 use crate::cluster::{Cluster, Demand, GpuSet, Node, NodeIx, Place, Shape};
+
+pub use best_fit::BestFit;
 
 /// How good a node is for a demand; more is better, zero is no room.
 pub type Rank = u16;
@@ -71,56 +75,6 @@ pub fn candidates(node: &Node, demand: &Demand) -> impl Iterator<Item = GpuSet> 
         .map(|(gpu, _)| GpuSet::one(gpu))
         .chain(other)
         .filter(move |_| fits)
-}
-
-/// Best fit: leave as little as possible.
-///
-/// A share goes to the GPU with the fewest blocks left after it, entire GPUs to the node with
-/// the fewest entirely free GPUs left, and a demand without GPUs to the node with the fewest
-/// free blocks, whose processors are of least use to GPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct BestFit;
-
-impl Rule for BestFit {
-    fn rank(&self, node: &Node, demand: &Demand) -> Rank {
-        if !node.fits(demand) {
-            return 0;
-        }
-        let (most, left) = match demand.shape() {
-            Shape::CpuOnly => (
-                1_600,
-                node.blocks_free()
-                    .iter()
-                    .fold(0, |sum: u16, free| sum.saturating_add((*free).into())),
-            ),
-            Shape::Share(blocks) => (
-                99,
-                tightest(node, blocks).map_or(0, |(_, left)| left.into()),
-            ),
-            Shape::Whole(gpus) => (15, node.idle_gpus().saturating_sub(gpus).into()),
-        };
-        Rank::saturating_sub(most, left).saturating_add(1)
-    }
-
-    fn gpus(&self, node: &Node, demand: &Demand) -> Option<GpuSet> {
-        if !node.fits(demand) {
-            return None;
-        }
-        match demand.shape() {
-            Shape::CpuOnly => Some(GpuSet::EMPTY),
-            Shape::Share(blocks) => tightest(node, blocks).map(|(gpu, _)| GpuSet::one(gpu)),
-            Shape::Whole(gpus) => node.first_idle(gpus),
-        }
-    }
-}
-
-/// The GPU with the fewest blocks left after a share, and how many those are.
-fn tightest(node: &Node, blocks: u8) -> Option<(usize, u8)> {
-    node.blocks_free()
-        .into_iter()
-        .enumerate()
-        .filter_map(|(gpu, free)| Some((gpu, free.checked_sub(blocks)?)))
-        .min_by_key(|(_, left)| *left)
 }
 
 #[cfg(test)]

@@ -180,6 +180,16 @@ impl Node {
         if enough { Fit::Fits } else { Fit::Gpus }
     }
 
+    /// Whether it has room for a demand as far as no GPU is concerned.
+    #[must_use]
+    #[inline]
+    pub(crate) fn has_room_beside_gpus(&self, demand: &Demand) -> bool {
+        self.eligible
+            && demand.kinds().admits(self.kind)
+            && self.cpu_free() >= demand.cpu_milli()
+            && self.memory_free() >= demand.memory_mib()
+    }
+
     /// Whether it has room for a demand.
     #[must_use]
     pub fn fits(&self, demand: &Demand) -> bool {

@@ -154,7 +154,7 @@ impl Gradient {
 
 impl Rule for Gradient {
     fn rank(&self, node: &Node, demand: &Demand) -> Rank {
-        if !has_room_beside_gpus(node, demand) {
+        if !node.has_room_beside_gpus(demand) {
             return 0;
         }
         let view = self.view(node);
@@ -195,21 +195,13 @@ impl Rule for Gradient {
         let before = row[self.needs.step(view.cpu_free)];
         for (rank, demand) in ranks.iter_mut().zip(demands) {
             *rank = 0;
-            if has_room_beside_gpus(node, demand)
+            if node.has_room_beside_gpus(demand)
                 && let Some(gain) = self.best_gain(&view, demand, |step| row[step], before)
             {
                 *rank = self.rank_of(gain);
             }
         }
     }
-}
-
-#[inline]
-fn has_room_beside_gpus(node: &Node, demand: &Demand) -> bool {
-    node.is_eligible()
-        && demand.kinds().admits(node.kind())
-        && node.cpu_free() >= demand.cpu_milli()
-        && node.memory_free() >= demand.memory_mib()
 }
 
 impl View<'_> {
