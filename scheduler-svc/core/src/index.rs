@@ -13,9 +13,8 @@
 //! place(demand) ─▶ marked nodes: Rule::ranks ─▶ columns ─▶ maximum of the demand's column
 //! ```
 //!
-//! A demand that was not asked before costs the ranks of all nodes once. A column that nobody
-//! asks for is dropped when keeping it has cost about as much as that, so that at no time more
-//! than about twice the least possible work was done for it.
+//! A demand that has no column costs the ranks of all nodes once. There is a limit of columns;
+//! beyond it the one that was not asked for the longest is given away.
 
 mod columns;
 
@@ -28,12 +27,9 @@ use crate::{
 
 use columns::Columns;
 
-/// A column is kept for this many changes per node without a question. The ranks of one node
-/// cost about this many times as much for a single demand as among many.
-const PATIENCE: u64 = 4;
-
-/// How many changes pass between two searches for columns to drop.
-const SWEEP: u64 = 1_024;
+/// The limit of columns unless another one is wanted. A change of a node takes a few
+/// nanoseconds for each.
+pub const COLUMNS: usize = 512;
 
 /// A cluster and the ranks of its nodes.
 #[derive(Debug, Clone)]
@@ -41,23 +37,29 @@ pub struct Index<R> {
     rule: R,
     cluster: Cluster,
     columns: Columns,
+    /// The column of each demand that has one.
     known: BTreeMap<Demand, usize>,
-    /// The demands with a column, the number of the column, and when it was asked last. An
-    /// entry of `known` is a position in these.
+    /// The demand of each column, and how many questions there were before its last.
     demands: Vec<Demand>,
-    numbers: Vec<usize>,
     asked: Vec<u64>,
+    questions: u64,
+    limit: usize,
+    /// The nodes that changed since the last question.
     marked: Vec<NodeIx>,
     is_marked: Vec<bool>,
-    changes: u64,
-    swept: u64,
     ranks: Vec<Rank>,
 }
 
 impl<R: Rule> Index<R> {
-    /// An index over a cluster.
+    /// An index over a cluster, with at most [`COLUMNS`] columns.
     #[must_use]
     pub fn new(cluster: Cluster, rule: R) -> Self {
+        Self::with_columns(cluster, rule, COLUMNS)
+    }
+
+    /// An index over a cluster with at most this many columns, but at least one.
+    #[must_use]
+    pub fn with_columns(cluster: Cluster, rule: R, limit: usize) -> Self {
         let mut columns = Columns::default();
         columns.grow(cluster.bound());
         Self {
@@ -65,12 +67,11 @@ impl<R: Rule> Index<R> {
             columns,
             known: BTreeMap::new(),
             demands: Vec::new(),
-            numbers: Vec::new(),
             asked: Vec::new(),
+            questions: 0,
+            limit: limit.max(1),
             marked: Vec::new(),
             is_marked: vec![false; cluster.bound()],
-            changes: 0,
-            swept: 0,
             ranks: Vec::new(),
             cluster,
         }
@@ -91,7 +92,7 @@ impl<R: Rule> Index<R> {
     /// Ranks by another rule from now on. Every rank is forgotten.
     pub fn set_rule(&mut self, rule: R) {
         let cluster = std::mem::take(&mut self.cluster);
-        *self = Self::new(cluster, rule);
+        *self = Self::with_columns(cluster, rule, self.limit);
     }
 
     /// How many demands have a column.
@@ -205,65 +206,55 @@ impl<R: Rule> Index<R> {
         }
     }
 
-    /// The number of the column of a demand, with every rank as it is now.
+    /// The column of a demand, with every rank as it is now.
     fn column(&mut self, demand: &Demand) -> usize {
         self.repair();
-        if let Some(&at) = self.known.get(demand) {
-            if let Some(asked) = self.asked.get_mut(at) {
-                *asked = self.changes;
-            }
-            return self.numbers.get(at).copied().unwrap_or_default();
+        self.questions = self.questions.saturating_add(1);
+        let column = match self.known.get(demand) {
+            Some(&column) => column,
+            None => self.fill(demand),
+        };
+        if let Some(asked) = self.asked.get_mut(column) {
+            *asked = self.questions;
         }
-        let number = self.columns.open();
-        self.columns.fill(number, |ix| {
+        column
+    }
+
+    /// Gives a column to a demand that has none.
+    fn fill(&mut self, demand: &Demand) -> usize {
+        let column = if self.demands.len() < self.limit {
+            self.columns.open();
+            self.demands.push(*demand);
+            self.asked.push(0);
+            self.demands.len().saturating_sub(1)
+        } else {
+            let oldest = (0..).zip(&self.asked).min_by_key(|(_, asked)| **asked);
+            let column = oldest.map_or(0, |(column, _)| column);
+            if let Some(other) = self.demands.get_mut(column) {
+                self.known.remove(other);
+                *other = *demand;
+            }
+            column
+        };
+        self.known.insert(*demand, column);
+        self.columns.fill(column, |ix| {
             node(&self.cluster, ix).map_or(0, |(_, node)| self.rule.rank(node, demand))
         });
-        self.known.insert(*demand, self.demands.len());
-        self.demands.push(*demand);
-        self.numbers.push(number);
-        self.asked.push(self.changes);
-        number
+        column
     }
 
     /// Ranks the marked nodes anew.
     fn repair(&mut self) {
+        self.ranks.resize(self.demands.len(), 0);
         for ix in self.marked.drain(..) {
             if let Some(marked) = self.is_marked.get_mut(ix.get()) {
                 *marked = false;
             }
-            self.ranks.clear();
-            self.ranks.resize(self.demands.len(), 0);
-            if let Some(node) = self.cluster.node(ix) {
-                self.rule.ranks(node, &self.demands, &mut self.ranks);
+            match self.cluster.node(ix) {
+                Some(node) => self.rule.ranks(node, &self.demands, &mut self.ranks),
+                None => self.ranks.fill(0),
             }
-            for (number, rank) in self.numbers.iter().zip(&self.ranks) {
-                self.columns.set(*number, ix.get(), *rank);
-            }
-            self.changes = self.changes.saturating_add(1);
-        }
-        if self.changes.saturating_sub(self.swept) >= SWEEP {
-            self.swept = self.changes;
-            self.sweep();
-        }
-    }
-
-    /// Drops the columns that nobody asks for.
-    fn sweep(&mut self) {
-        let nodes = u64::try_from(self.cluster.bound()).unwrap_or(u64::MAX);
-        let patience = nodes.saturating_mul(PATIENCE).max(SWEEP);
-        let mut at = 0;
-        while let (Some(demand), Some(asked)) = (self.demands.get(at), self.asked.get(at)) {
-            if self.changes.saturating_sub(*asked) <= patience {
-                at = at.saturating_add(1);
-                continue;
-            }
-            self.known.remove(demand);
-            self.demands.swap_remove(at);
-            self.asked.swap_remove(at);
-            self.columns.close(self.numbers.swap_remove(at));
-            if let Some(moved) = self.demands.get(at) {
-                self.known.insert(*moved, at);
-            }
+            self.columns.set(ix.get(), &self.ranks);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::cluster::{Cluster, Demand, GpuSet, Node, NodeIx, Place, Shape};
 pub use best_fit::BestFit;
 
 /// How good a node is for a demand; more is better, zero is no room.
-pub type Rank = u16;
+pub type Rank = u8;
 
 /// What makes one node better for a demand than another.
 ///

@@ -1,45 +1,45 @@
-//! Columns of ranks, each with a tree of maxima above it.
+//! The rank of every node for many demands, with a tree of maxima.
 //!
-//! A line is the ranks of 32 neighbouring nodes, 64 bytes, and its maximum is one entry of a
-//! line of the level above, up to a single line. Lines of the same nodes lie next to each other
-//! for 32 columns, because a change of a node touches the same line in every column.
+//! A row is the ranks of one node in 64 columns: a cache line. Above the rows of the nodes
+//! stand rows of maxima, each over 16 rows of the level below, up to a level of at most 16. So
+//! a change of a node renews its row and one row on each level, in all columns at once, by
+//! maxima of entire rows; a question walks down one column.
 #![expect(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
-    reason = "every change of a node runs through here for each column; indexes are quotients of \
-              one that `grow` made room for"
+    reason = "every change of a node and every question runs through here; indexes are quotients \
+              of ones that `grow` or `open` made room for"
 )]
 
 use crate::placement::Rank;
 
-/// Entries of a line.
-const LINE: usize = 32;
+/// Rows below one row of maxima.
+const FAN: usize = 16;
 
-/// Columns whose lines lie together.
-const BUNDLE: usize = 32;
+/// Columns of a row.
+const WIDTH: usize = 64;
 
-/// Ranks of neighbouring nodes, or maxima of neighbouring lines.
-#[derive(Debug, Clone, Copy)]
+/// The ranks of a node, or the maxima of neighbouring rows, in each of some columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(align(64))]
-struct Line([Rank; LINE]);
+struct Row([Rank; WIDTH]);
 
 /// The ranks of all nodes in any number of columns.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Columns {
     bundles: Vec<Bundle>,
     nodes: usize,
-    closed: Vec<usize>,
-    opened: usize,
+    count: usize,
 }
 
-/// Thirty-two columns. The first level has the ranks, the last one a single line per column.
-#[derive(Debug, Clone)]
+/// Sixty-four columns. The first level has the rows of the nodes.
+#[derive(Debug, Clone, Default)]
 struct Bundle {
-    levels: Vec<Vec<Line>>,
+    levels: Vec<Vec<Row>>,
 }
 
 impl Columns {
-    /// Makes room for this many nodes. New ones have no room for anything in every column.
+    /// Makes room for this many nodes. New ones have no room for anything, in every column.
     pub(super) fn grow(&mut self, nodes: usize) {
         self.nodes = self.nodes.max(nodes);
         for bundle in &mut self.bundles {
@@ -47,69 +47,48 @@ impl Columns {
         }
     }
 
-    /// A column, its ranks yet to be filled in.
-    pub(super) fn open(&mut self) -> usize {
-        if let Some(number) = self.closed.pop() {
-            return number;
-        }
-        let number = self.opened;
-        self.opened += 1;
-        if number.is_multiple_of(BUNDLE) {
-            let mut bundle = Bundle { levels: Vec::new() };
+    /// One column more, at the end.
+    pub(super) fn open(&mut self) {
+        if self.count.is_multiple_of(WIDTH) {
+            let mut bundle = Bundle::default();
             bundle.grow(self.nodes);
             self.bundles.push(bundle);
         }
-        number
-    }
-
-    /// Says that a column is not needed any more.
-    pub(super) fn close(&mut self, number: usize) {
-        self.closed.push(number);
+        self.count += 1;
     }
 
     /// Sets every rank of a column.
-    pub(super) fn fill(&mut self, number: usize, rank: impl Fn(usize) -> Rank) {
-        let (bundle, column) = (&mut self.bundles[number / BUNDLE], number % BUNDLE);
-        let mut maxima: Vec<Rank> = (0..self.nodes).map(rank).collect();
-        for level in &mut bundle.levels {
-            let lines = maxima
-                .chunks(LINE)
-                .zip(level.iter_mut().skip(column).step_by(BUNDLE));
-            maxima = lines
-                .map(|(ranks, line)| {
-                    line.0.fill(0);
-                    line.0[..ranks.len()].copy_from_slice(ranks);
-                    line.max()
-                })
+    pub(super) fn fill(&mut self, column: usize, rank: impl Fn(usize) -> Rank) {
+        let (levels, column) = (&mut self.bundles[column / WIDTH].levels, column % WIDTH);
+        let mut below: Vec<Rank> = (0..self.nodes).map(rank).collect();
+        for level in levels {
+            for (row, rank) in level.iter_mut().zip(&below) {
+                row.0[column] = *rank;
+            }
+            below = below
+                .chunks(FAN)
+                .map(|ranks| ranks.iter().copied().fold(0, Rank::max))
                 .collect();
         }
     }
 
-    /// Sets the rank of one node in a column.
-    #[inline]
-    pub(super) fn set(&mut self, number: usize, node: usize, rank: Rank) {
-        let column = number % BUNDLE;
-        let (mut at, mut value) = (node, rank);
-        for level in &mut self.bundles[number / BUNDLE].levels {
-            let line = &mut level[at / LINE * BUNDLE + column];
-            let old = std::mem::replace(&mut line.0[at % LINE], value);
-            if old == value {
-                return;
-            }
-            value = line.max();
-            at /= LINE;
+    /// Sets the ranks of a node in every column.
+    pub(super) fn set(&mut self, node: usize, ranks: &[Rank]) {
+        for (bundle, ranks) in self.bundles.iter_mut().zip(ranks.chunks(WIDTH)) {
+            bundle.set(node, ranks);
         }
     }
 
-    /// The first of the nodes with the highest rank, unless that is zero.
-    #[inline]
-    pub(super) fn best(&self, number: usize) -> Option<(usize, Rank)> {
-        let (bundle, column) = (&self.bundles[number / BUNDLE], number % BUNDLE);
-        let (mut at, mut best) = (0, 0);
-        for level in bundle.levels.iter().rev() {
-            let line = &level[at * BUNDLE + column];
-            best = line.max();
-            at = at * LINE + line.first(best);
+    /// The first of the nodes with the highest rank in a column, unless that is zero.
+    pub(super) fn best(&self, column: usize) -> Option<(usize, Rank)> {
+        let (levels, column) = (&self.bundles[column / WIDTH].levels, column % WIDTH);
+        let mut levels = levels.iter().rev();
+        let top = levels.next()?;
+        let best = top.iter().map(|row| row.0[column]).max()?;
+        let mut at = first(top, column, best);
+        for level in levels {
+            let rows = &level[at * FAN..];
+            at = at * FAN + first(&rows[..rows.len().min(FAN)], column, best);
         }
         (best > 0).then_some((at, best))
     }
@@ -117,18 +96,19 @@ impl Columns {
     /// The first of the admitted nodes with the highest rank that one of those has.
     pub(super) fn best_where(
         &self,
-        number: usize,
+        column: usize,
         admits: impl Fn(usize) -> bool,
     ) -> Option<(usize, Rank)> {
-        let (bundle, column) = (&self.bundles[number / BUNDLE], number % BUNDLE);
+        let (levels, column) = (&self.bundles[column / WIDTH].levels, column % WIDTH);
+        let maxima = levels.get(1);
         let mut best = None;
         let mut most = 0;
-        let lines = bundle.levels.first()?.iter().skip(column).step_by(BUNDLE);
-        for (first, line) in (0..).step_by(LINE).zip(lines) {
-            if line.max() <= most {
+        for (group, rows) in levels.first()?.chunks(FAN).enumerate() {
+            if maxima.is_some_and(|maxima| maxima[group].0[column] <= most) {
                 continue;
             }
-            for (node, rank) in (first..).zip(line.0) {
+            for (node, row) in (group * FAN..).zip(rows) {
+                let rank = row.0[column];
                 if rank > most && admits(node) {
                     most = rank;
                     best = Some((node, rank));
@@ -141,44 +121,57 @@ impl Columns {
 
 impl Bundle {
     fn grow(&mut self, nodes: usize) {
-        let mut entries = nodes.max(1);
-        let mut level = 0;
-        loop {
-            let lines = entries.div_ceil(LINE);
+        let mut rows = nodes.max(1);
+        for level in 0.. {
             if level == self.levels.len() {
-                self.levels.push(Vec::new());
+                let maxima = match level.checked_sub(1) {
+                    Some(below) => self.levels[below].chunks(FAN).map(maxima).collect(),
+                    None => Vec::new(),
+                };
+                self.levels.push(maxima);
             }
-            let is_top = level + 1 == self.levels.len();
-            let rows = &mut self.levels[level];
-            let was_single = rows.len() == BUNDLE;
-            rows.resize(lines * BUNDLE, Line([0; LINE]));
-            if is_top && was_single && lines > 1 {
-                let above = rows[..BUNDLE].iter().map(|line| {
-                    let mut above = Line([0; LINE]);
-                    above.0[0] = line.max();
-                    above
-                });
-                let above = above.collect();
-                self.levels.push(above);
-            }
-            if lines == 1 {
+            self.levels[level].resize(rows, Row([0; WIDTH]));
+            if rows <= FAN {
                 return;
             }
-            entries = lines;
-            level += 1;
+            rows = rows.div_ceil(FAN);
+        }
+    }
+
+    fn set(&mut self, node: usize, ranks: &[Rank]) {
+        let Some((rows, above)) = self.levels.split_first_mut() else {
+            return;
+        };
+        rows[node].0[..ranks.len()].copy_from_slice(ranks);
+        let mut below = rows;
+        let mut at = node;
+        for level in above {
+            at /= FAN;
+            let end = below.len().min((at + 1) * FAN);
+            let row = maxima(&below[at * FAN..end]);
+            if std::mem::replace(&mut level[at], row) == row {
+                return;
+            }
+            below = level;
         }
     }
 }
 
-impl Line {
-    #[inline]
-    fn max(&self) -> Rank {
-        self.0.iter().fold(0, |max, rank| max.max(*rank))
+#[inline]
+fn maxima(rows: &[Row]) -> Row {
+    let mut maxima = Row([0; WIDTH]);
+    for row in rows {
+        for (maximum, rank) in maxima.0.iter_mut().zip(row.0) {
+            *maximum = (*maximum).max(rank);
+        }
     }
+    maxima
+}
 
-    /// The position of the first entry with this value.
-    #[inline]
-    fn first(&self, value: Rank) -> usize {
-        self.0.iter().position(|rank| *rank == value).unwrap_or(0)
-    }
+/// The position of the first row with this rank in a column.
+#[inline]
+fn first(rows: &[Row], column: usize, rank: Rank) -> usize {
+    rows.iter()
+        .position(|row| row.0[column] == rank)
+        .unwrap_or(0)
 }

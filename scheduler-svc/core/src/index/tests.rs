@@ -206,7 +206,7 @@ fn rounds() -> u64 {
 #[test]
 fn best_fit_is_that_of_the_scan() {
     for seed in 0..rounds() {
-        for nodes in [1, 6, 31, 33] {
+        for nodes in [1, 6, 15, 33] {
             let (placed, refused) = run(seed, nodes, 1_500, BestFit, &BestFit);
             assert!(
                 placed > 100 && refused > 5,
@@ -231,41 +231,35 @@ fn the_gradient_is_that_of_the_definition() {
     }
 }
 
-/// More than 32 x 32 nodes have a third level of maxima; the history makes it grow into one.
+/// Levels of maxima begin above 16, 256 and 4,096 nodes; histories make them grow into one.
 #[test]
 fn large_cells_too() {
     let popularity = popularity(&mut Mix(7));
     let gradient = Gradient::new(&popularity);
-    for nodes in [1_020, 1_100] {
-        run(nodes as u64, nodes, 300, gradient.clone(), &gradient);
-        run(nodes as u64, nodes, 300, BestFit, &BestFit);
+    for nodes in [250, 300, 4_090] {
+        run(nodes as u64, nodes, 120, gradient.clone(), &gradient);
+        run(nodes as u64, nodes, 120, BestFit, &BestFit);
     }
 }
 
-/// Columns that nobody asks for are dropped, and come back right.
+/// With fewer columns than demands the oldest is given away, and comes back right.
 #[test]
-fn a_forgotten_demand_costs_nothing_and_is_answered_again() {
+fn a_demand_without_a_column_is_answered_again() {
     let mut mix = Mix(1);
-    let mut index = Index::new(cell(&mut mix, 40), BestFit);
-    let demands: Vec<_> = (0..50).map(|_| demand(&mut mix)).collect();
-    for demand in &demands {
-        index.place(demand);
-    }
-    let distinct = index.columns();
-    assert!(distinct > 40);
-    let steady = Demand::share(0, 0, 1).unwrap();
-    for _ in 0..3 * SWEEP {
-        let place = index.place(&steady).unwrap().place;
-        index.take(place, &steady).unwrap();
-        if index.cluster().held().blocks > 60 {
-            index.give(place, &steady).unwrap();
+    let mut index = Index::with_columns(cell(&mut mix, 40), BestFit, 7);
+    let demands: Vec<_> = (0..12).map(|_| demand(&mut mix)).collect();
+    for _ in 0..500 {
+        let demand = mix.pick(&demands);
+        let found = index.place(&demand);
+        assert_eq!(found, scan(&BestFit, index.cluster(), &demand));
+        if let Some(choice) = found {
+            index.take(choice.place, &demand).unwrap();
+            if index.cluster().held().blocks > 2_000 {
+                index.give(choice.place, &demand).unwrap();
+            }
         }
     }
-    assert_eq!(index.columns(), 1);
-    for demand in demands.iter().chain([&steady]) {
-        assert_eq!(index.place(demand), scan(&BestFit, index.cluster(), demand));
-    }
-    assert_eq!(index.columns(), distinct + 1);
+    assert_eq!(index.columns(), 7);
 }
 
 #[test]

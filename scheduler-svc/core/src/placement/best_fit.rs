@@ -9,7 +9,7 @@ use crate::cluster::{Demand, GpuSet, Node, Shape};
 ///
 /// A share goes to the GPU with the fewest blocks left after it, entire GPUs to the node with
 /// the fewest entirely free GPUs left, and a demand without GPUs to the node with the fewest
-/// free blocks, whose processors are of least use to GPUs.
+/// free blocks (in steps of eight), whose processors are of least use to GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BestFit;
 
@@ -19,7 +19,8 @@ struct View {
     /// A bit for each number of free blocks that some GPU has.
     present: u128,
     idle: u8,
-    free: u16,
+    /// Free blocks of all GPUs, in steps of eight.
+    free: u8,
 }
 
 impl View {
@@ -29,11 +30,13 @@ impl View {
             idle: 0,
             free: 0,
         };
+        let mut sum = 0_u16;
         for free in node.blocks_free() {
             view.present |= 1_u128.checked_shl(free.into()).unwrap_or(0);
             view.idle = view.idle.saturating_add((free == BLOCKS_PER_GPU).into());
-            view.free = view.free.saturating_add(free.into());
+            sum = sum.saturating_add(free.into());
         }
+        view.free = u8::try_from(sum / 8).unwrap_or(u8::MAX);
         view
     }
 
@@ -51,9 +54,9 @@ impl View {
             return 0;
         }
         let (most, left) = match demand.shape() {
-            Shape::CpuOnly => (1_600, Some(self.free)),
-            Shape::Share(blocks) => (99, self.left(blocks).map(Rank::from)),
-            Shape::Whole(gpus) => (15, self.idle.checked_sub(gpus).map(Rank::from)),
+            Shape::CpuOnly => (200, Some(self.free)),
+            Shape::Share(blocks) => (99, self.left(blocks)),
+            Shape::Whole(gpus) => (15, self.idle.checked_sub(gpus)),
         };
         left.map_or(0, |left| Rank::saturating_sub(most, left).saturating_add(1))
     }
