@@ -58,7 +58,7 @@ impl Default for Settings {
             depth: 32,
             backfill: true,
             orders: 12,
-            rearranged: 256,
+            rearranged: 1024,
             grace: Duration::from_secs(30),
         }
     }
@@ -213,6 +213,13 @@ impl Plan {
             .chain(self.waiting.iter().copied())
             .collect();
         turns.into_iter().map(|turn| turn.id).collect()
+    }
+
+    /// How many there are that do not run yet.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        let reserved = self.firm.len().saturating_add(self.soft.len());
+        self.waiting.len().saturating_add(reserved)
     }
 
     /// The rank of a team; lower goes first, and a team that nobody ranked goes first.

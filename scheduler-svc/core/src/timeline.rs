@@ -86,7 +86,8 @@ impl Timeline {
     }
 
     /// The earliest slot for an ask that runs for `length`; of equally early ones the
-    /// tightest, then the one with the lowest index. A gang gets the fewest nodes.
+    /// one that breaks up least room for several GPUs, then the tightest, then the one with
+    /// the lowest index. A gang gets the fewest nodes.
     #[must_use]
     pub fn earliest(&self, ask: &Ask, length: Duration, window: Window) -> Option<Slot> {
         self.earliest_among(ask, length, window, None)
@@ -119,17 +120,24 @@ impl Timeline {
             (Some(only), Some(among)) if !among.contains(&only) => {}
             (Some(only), _) => self.improve(&query, only, &mut best),
             (None, Some(among)) => {
+                let class = Class::of(&ask.demand);
                 for ix in among {
-                    self.improve(&query, *ix, &mut best);
+                    let latest = best.as_ref().map_or(query.latest, |best| best.gap.start);
+                    if self.index.ready(class, *ix) <= latest {
+                        self.improve(&query, *ix, &mut best);
+                    }
                 }
             }
             (None, None) => {
                 let class = Class::of(&ask.demand);
-                if let Some(ix) = self.index.settled_first(class, ask.demand.kinds()) {
+                let kinds = ask.demand.kinds();
+                let nodes = self.index.bounds(class, kinds);
+                // A good slot first leaves most of the others out.
+                if let Some((ix, _)) = nodes.min_by_key(|(_, bounds)| bounds.settled) {
                     self.improve(&query, ix, &mut best);
                 }
-                for (ix, ready) in self.index.ready(class, ask.demand.kinds()) {
-                    if ready <= best.as_ref().map_or(query.latest, |best| best.gap.start) {
+                for (ix, bounds) in self.index.bounds(class, kinds) {
+                    if bounds.ready <= best.as_ref().map_or(query.latest, |best| best.gap.start) {
                         self.improve(&query, ix, &mut best);
                     }
                 }
@@ -155,7 +163,11 @@ impl Timeline {
         let Some(gap) = lane.earliest(demand, query.length, query.from, latest) else {
             return;
         };
-        let found = Found { gap, node };
+        let found = Found {
+            gap,
+            breaks: lane.breaks(demand, &gap, query.length),
+            node,
+        };
         if best
             .as_ref()
             .is_none_or(|best| found.key(demand) < best.key(demand))
@@ -335,12 +347,14 @@ struct Query<'a> {
 
 struct Found {
     gap: Gap,
+    breaks: u64,
     node: NodeIx,
 }
 
 impl Found {
-    fn key(&self, demand: &Demand) -> (i64, (u8, u32, u32), NodeIx) {
-        (self.gap.start, self.gap.left.looseness(demand), self.node)
+    fn key(&self, demand: &Demand) -> (i64, u64, (u8, u32, u32), NodeIx) {
+        let looseness = self.gap.left.looseness(demand);
+        (self.gap.start, self.breaks, looseness, self.node)
     }
 }
 

@@ -94,6 +94,14 @@ impl Amount {
         })
     }
 
+    /// How many of these GPUs are entirely free.
+    #[inline]
+    pub(crate) fn idle_among(&self, gpus: GpuSet) -> u8 {
+        self.blocks.iter().enumerate().fold(0, |idle, (gpu, left)| {
+            idle.saturating_add(u8::from(*left == BLOCKS_PER_GPU && gpus.has(gpu)))
+        })
+    }
+
     /// The most blocks that are free on one GPU.
     #[inline]
     pub(crate) fn widest(&self) -> u8 {

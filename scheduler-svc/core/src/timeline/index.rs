@@ -100,32 +100,38 @@ impl Index {
         }
     }
 
-    /// Nodes that may get new work of these kinds, with the first moment for this class.
-    pub(super) fn ready(
-        &self,
-        class: Class,
-        kinds: KindSet,
-    ) -> impl Iterator<Item = (NodeIx, i64)> {
-        let ready = self.ready.get(class.0).into_iter().flatten();
-        open(&self.kinds, ready, kinds)
+    /// The first moment at which a node has room of this class.
+    pub(super) fn ready(&self, class: Class, ix: NodeIx) -> i64 {
+        let all = self.ready.get(class.0);
+        all.and_then(|all| all.get(ix.get()))
+            .copied()
+            .unwrap_or(i64::MAX)
     }
 
-    /// The node that is the first to have room of this class for ever.
-    pub(super) fn settled_first(&self, class: Class, kinds: KindSet) -> Option<NodeIx> {
+    /// Nodes that may get new work of these kinds, with their bounds for this class.
+    pub(super) fn bounds(
+        &self,
+        class: Class,
+        wanted: KindSet,
+    ) -> impl Iterator<Item = (NodeIx, Bounds)> {
+        let ready = self.ready.get(class.0).into_iter().flatten();
         let settled = self.settled.get(class.0).into_iter().flatten();
-        open(&self.kinds, settled, kinds)
-            .min_by_key(|(_, settled)| *settled)
-            .map(|(ix, _)| ix)
+        let nodes = (0_u32..).map(NodeIx).zip(&self.kinds);
+        nodes
+            .zip(ready.zip(settled))
+            .filter_map(move |((ix, kind), (ready, settled))| {
+                let bounds = Bounds {
+                    ready: *ready,
+                    settled: *settled,
+                };
+                wanted.admits((*kind)?).then_some((ix, bounds))
+            })
     }
 }
 
-fn open<'a>(
-    kinds: &'a [Option<Kind>],
-    moments: impl Iterator<Item = &'a i64>,
-    wanted: KindSet,
-) -> impl Iterator<Item = (NodeIx, i64)> {
-    (0_u32..)
-        .map(NodeIx)
-        .zip(kinds.iter().zip(moments))
-        .filter_map(move |(ix, (kind, moment))| wanted.admits((*kind)?).then_some((ix, *moment)))
+/// Since when a node has room, and since when for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bounds {
+    pub(super) ready: i64,
+    pub(super) settled: i64,
 }

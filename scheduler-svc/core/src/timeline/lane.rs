@@ -110,6 +110,36 @@ impl Lane {
         }
     }
 
+    /// How much room for sets of 2, 4 and 8 free GPUs a run would break up, times how long.
+    /// One that runs beside others that run longer breaks up nothing.
+    pub(super) fn breaks(&self, demand: &Demand, gap: &Gap, length: i64) -> u64 {
+        let end = gap.start.saturating_add(length);
+        let Some(gpus) = gap.left.pick(demand) else {
+            return u64::MAX;
+        };
+        let first = self.index(gap.start);
+        let steps = self.steps.iter().skip(first);
+        let untils = steps.clone().skip(1).map(|step| step.from);
+        let untils = untils.chain(std::iter::once(i64::MAX));
+        let mut broken: u64 = 0;
+        for (step, until) in steps.zip(untils).take_while(|(step, _)| step.from < end) {
+            let left = self.total.left(&step.held);
+            let before = left.idle();
+            let taken = left.idle_among(gpus);
+            let after = before.saturating_sub(taken);
+            let lost = [1_u8, 2, 3].iter().fold(0_u64, |lost, power| {
+                let sets = (before >> power).saturating_sub(after >> power);
+                lost.saturating_add(u64::from(sets) << power)
+            });
+            if lost > 0 {
+                let span = until.min(end).saturating_sub(step.from.max(gap.start));
+                let millis = u64::try_from(span).unwrap_or(0).div_euclid(1000);
+                broken = broken.saturating_add(lost.saturating_mul(millis));
+            }
+        }
+        broken
+    }
+
     /// What is left from each step on, in the order of time; the first one begins before all.
     pub(super) fn steps(&self) -> impl Iterator<Item = (i64, Amount)> {
         self.steps
