@@ -21,23 +21,27 @@
 //! [`Job::submitted`], which does not change.
 
 mod class;
+mod gang;
 mod room;
+mod summary;
 mod victims;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
     time::Duration,
 };
 
 use cnlab_model::Timestamp;
 
 use crate::{
-    cluster::{Cluster, Demand, Fit, Node, NodeIx, Place},
+    cluster::{Cluster, Fit, Node, NodeIx, Place},
     plan::{Job, JobId},
 };
 
 pub use class::{Class, Environment, Ground, WorkKind};
 use room::Room;
+use summary::Summary;
 pub use victims::EXACT;
 use victims::{Candidate, cheapest};
 
@@ -74,10 +78,13 @@ impl Running {
     /// How long it has worked since its state was last saved.
     #[must_use]
     pub fn unsaved(&self, now: Timestamp) -> Duration {
-        let saved = self
-            .checkpoint
-            .map_or(self.since, |checkpoint| checkpoint.max(self.since));
-        now.since(saved)
+        now.since(self.saved())
+    }
+
+    /// When its state was last saved, or when it began if it was not since.
+    fn saved(&self) -> Timestamp {
+        self.checkpoint
+            .map_or(self.since, |checkpoint| checkpoint.max(self.since))
     }
 }
 
@@ -104,6 +111,14 @@ impl Loss {
             victims: 1,
             priorities: class::level(running.job.priority),
             cpu: each(running.job.ask.demand.cpu_milli()),
+        }
+    }
+
+    /// The next larger loss.
+    const fn just_above(self) -> Self {
+        Self {
+            cpu: self.cpu.saturating_add(1),
+            ..self
         }
     }
 
@@ -167,7 +182,8 @@ impl Newcomer {
 pub struct Runs {
     min_run: Duration,
     runs: BTreeMap<JobId, Running>,
-    by_node: BTreeMap<NodeIx, BTreeSet<JobId>>,
+    /// By the index of the node.
+    nodes: Vec<Summary>,
 }
 
 impl Runs {
@@ -177,7 +193,7 @@ impl Runs {
         Self {
             min_run,
             runs: BTreeMap::new(),
-            by_node: BTreeMap::new(),
+            nodes: Vec::new(),
         }
     }
 
@@ -185,22 +201,28 @@ impl Runs {
     pub fn insert(&mut self, running: Running) {
         let id = running.job.id;
         self.remove(id);
-        for place in &running.places {
-            self.by_node.entry(place.node).or_default().insert(id);
-        }
+        let nodes = nodes_of(&running);
         self.runs.insert(id, running);
+        for ix in nodes {
+            if self.nodes.len() <= ix.get() {
+                self.nodes
+                    .resize_with(ix.get().saturating_add(1), Summary::default);
+            }
+            if let Some(summary) = self.nodes.get_mut(ix.get()) {
+                summary.jobs.insert(id);
+            }
+            self.recount(ix);
+        }
     }
 
     /// Notes that a job no longer runs.
     pub fn remove(&mut self, id: JobId) -> Option<Running> {
         let running = self.runs.remove(&id)?;
-        for place in &running.places {
-            if let Some(jobs) = self.by_node.get_mut(&place.node) {
-                jobs.remove(&id);
-                if jobs.is_empty() {
-                    self.by_node.remove(&place.node);
-                }
+        for ix in nodes_of(&running) {
+            if let Some(summary) = self.nodes.get_mut(ix.get()) {
+                summary.jobs.remove(&id);
             }
+            self.recount(ix);
         }
         Some(running)
     }
@@ -209,6 +231,17 @@ impl Runs {
     pub fn saved(&mut self, id: JobId, at: Timestamp) {
         if let Some(running) = self.runs.get_mut(&id) {
             running.checkpoint = running.checkpoint.max(Some(at));
+            for ix in nodes_of(running) {
+                self.recount(ix);
+            }
+        }
+    }
+
+    fn recount(&mut self, ix: NodeIx) {
+        if let Some(summary) = self.nodes.get_mut(ix.get()) {
+            let jobs = std::mem::take(&mut summary.jobs);
+            summary.recount(ix, jobs.iter().filter_map(|id| self.runs.get(id)));
+            summary.jobs = jobs;
         }
     }
 
@@ -265,10 +298,10 @@ impl Runs {
 
     /// What may give way on a node.
     fn candidates(&self, ix: NodeIx, class: Class, now: Timestamp) -> Vec<Candidate> {
-        self.by_node
-            .get(&ix)
+        self.nodes
+            .get(ix.get())
             .into_iter()
-            .flatten()
+            .flat_map(|summary| &summary.jobs)
             .filter_map(|id| {
                 let (running, loss) = self.candidate(*id, class, now)?;
                 Some(Candidate {
@@ -287,142 +320,43 @@ impl Runs {
         now: Timestamp,
     ) -> Option<(BTreeSet<JobId>, Vec<Place>)> {
         let demand = &newcomer.job.ask.demand;
-        let mut best: Option<(Loss, NodeIx, Vec<JobId>, Room)> = None;
+        let mut offers: Vec<Reverse<(u128, NodeIx)>> = Vec::new();
         for (ix, node) in suitable(cluster, newcomer) {
-            let room = Room::free(node);
-            let candidates = if room.tasks(demand) > 0 {
-                Vec::new()
-            } else {
-                self.candidates(ix, newcomer.class(), now)
-            };
-            let limit = best.as_ref().map(|(loss, ..)| *loss);
-            if let Some((loss, victims)) = cheapest(&room, &candidates, demand, 1, limit) {
-                let nothing = loss == Loss::default();
-                best = Some((loss, ix, victims, room));
-                if nothing {
-                    break;
+            let mut room = Room::free(node);
+            if let Some(gpus) = room.take(demand) {
+                return Some((BTreeSet::new(), vec![Place { node: ix, gpus }]));
+            }
+            let bound = self
+                .nodes
+                .get(ix.get())
+                .and_then(|summary| summary.at_least(&room, demand, newcomer.job.priority, now));
+            offers.extend(bound.map(|bound| Reverse((bound, ix))));
+        }
+        // The most promising first, until no other can lose less.
+        let mut offers = BinaryHeap::from(offers);
+        let mut best: Option<(Loss, NodeIx, Vec<JobId>)> = None;
+        while let Some(Reverse((bound, ix))) = offers.pop() {
+            if best.as_ref().is_some_and(|(least, ..)| bound > least.gpu) {
+                break;
+            }
+            let room = Room::free(cluster.node(ix)?);
+            let candidates = self.candidates(ix, newcomer.class(), now);
+            // Of equal losses the lower node wins, so there an equal one will do.
+            let limit = best.as_ref().map(|(least, other, _)| {
+                if ix < *other {
+                    least.just_above()
+                } else {
+                    *least
                 }
-            }
-        }
-        let (_, ix, victims, mut room) = best?;
-        for id in &victims {
-            room = room.plus(&Room::held(self.runs.get(id)?, ix));
-        }
-        let gpus = room.take(demand)?;
-        Some((
-            victims.into_iter().collect(),
-            vec![Place { node: ix, gpus }],
-        ))
-    }
-
-    /// Room for several tasks: what it costs each node to host one, two, ... of them, then the
-    /// cheapest combination, then whoever turns out not to be needed stays.
-    fn gang(
-        &self,
-        cluster: &Cluster,
-        newcomer: &Newcomer,
-        tasks: u16,
-        now: Timestamp,
-    ) -> Option<(BTreeSet<JobId>, Vec<Place>)> {
-        let demand = &newcomer.job.ask.demand;
-        // What each number of tasks costs on the nodes seen so far, and per node how many of
-        // them it hosts then.
-        let mut least: Vec<Option<Loss>> = vec![None; usize::from(tasks).saturating_add(1)];
-        *least.first_mut()? = Some(Loss::default());
-        let mut hosted: Vec<(NodeIx, Vec<u16>)> = Vec::new();
-        for (ix, node) in suitable(cluster, newcomer) {
-            let costs = self.costs(ix, &Room::free(node), newcomer, tasks, now);
-            if costs.len() <= 1 {
-                continue;
-            }
-            let mut counts = vec![0; least.len()];
-            // From the top, so that the smaller numbers are still those without this node.
-            for total in (1..least.len()).rev() {
-                let ways = costs.iter().zip(0_u16..).filter_map(|(cost, count)| {
-                    let rest = total.checked_sub(count.into())?;
-                    let before = least.get(rest).copied().flatten()?;
-                    Some((before.plus(*cost), count))
-                });
-                if let Some((loss, count)) = ways.min()
-                    && let (Some(slot), Some(hosts)) = (least.get_mut(total), counts.get_mut(total))
-                {
-                    *slot = Some(loss);
-                    *hosts = count;
-                }
-            }
-            hosted.push((ix, counts));
-        }
-        least.pop().flatten()?;
-        let mut hosts: Vec<(NodeIx, u16)> = Vec::new();
-        let mut total = usize::from(tasks);
-        for (ix, counts) in hosted.iter().rev() {
-            let count = counts.get(total).copied()?;
-            total = total.checked_sub(count.into())?;
-            if count > 0 {
-                hosts.push((*ix, count));
-            }
-        }
-        hosts.reverse();
-        let mut victims = BTreeSet::new();
-        for (ix, count) in &hosts {
-            let room = Room::free(cluster.node(*ix)?);
-            let candidates = self.candidates(*ix, newcomer.class(), now);
-            let (_, ids) = cheapest(&room, &candidates, demand, (*count).into(), None)?;
-            victims.extend(ids);
-        }
-        self.spare(cluster, &mut victims, &hosts, demand, now);
-        let mut places = Vec::with_capacity(tasks.into());
-        for (ix, count) in hosts {
-            let mut room = self.room(cluster, ix, &victims)?;
-            for _ in 0..count {
-                let gpus = room.take(demand)?;
-                places.push(Place { node: ix, gpus });
-            }
-        }
-        Some((victims, places))
-    }
-
-    /// What it costs a node to host no task, one task and so on, as many as it can.
-    fn costs(
-        &self,
-        ix: NodeIx,
-        room: &Room,
-        newcomer: &Newcomer,
-        tasks: u16,
-        now: Timestamp,
-    ) -> Vec<Loss> {
-        let demand = &newcomer.job.ask.demand;
-        let candidates = self.candidates(ix, newcomer.class(), now);
-        (0..=u32::from(tasks))
-            .map_while(|count| cheapest(room, &candidates, demand, count, None))
-            .map(|(loss, _)| loss)
-            .collect()
-    }
-
-    /// Lets those stay, dearest first, without whom every host still has room.
-    fn spare(
-        &self,
-        cluster: &Cluster,
-        victims: &mut BTreeSet<JobId>,
-        hosts: &[(NodeIx, u16)],
-        demand: &Demand,
-        now: Timestamp,
-    ) {
-        let mut order: Vec<(Loss, JobId)> = victims
-            .iter()
-            .filter_map(|id| Some((Loss::of(self.runs.get(id)?, now), *id)))
-            .collect();
-        order.sort_unstable();
-        for (_, id) in order.into_iter().rev() {
-            victims.remove(&id);
-            let enough = hosts.iter().all(|(ix, count)| {
-                self.room(cluster, *ix, victims)
-                    .is_some_and(|room| room.tasks(demand) >= u32::from(*count))
             });
-            if !enough {
-                victims.insert(id);
+            if let Some((loss, victims)) = cheapest(&room, &candidates, demand, 1, limit) {
+                best = Some((loss, ix, victims));
             }
         }
+        let (_, ix, victims) = best?;
+        let victims: BTreeSet<JobId> = victims.into_iter().collect();
+        let gpus = self.room(cluster, ix, &victims)?.take(demand)?;
+        Some((victims, vec![Place { node: ix, gpus }]))
     }
 
     /// What is free on a node once these have given way.
@@ -434,6 +368,11 @@ impl Runs {
             .map(|running| Room::held(running, ix));
         Some(parts.fold(room, |room, part| room.plus(&part)))
     }
+}
+
+/// The nodes on which a job runs.
+fn nodes_of(running: &Running) -> BTreeSet<NodeIx> {
+    running.places.iter().map(|place| place.node).collect()
 }
 
 /// The nodes that could host a task of the newcomer if they had room.

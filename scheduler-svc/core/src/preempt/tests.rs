@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    cluster::{GpuSet, Kind, KindSet, Node},
+    cluster::{Demand, GpuSet, Kind, KindSet, Node},
     plan::{Admission, Plan, Priority, Settings, TeamIx},
     timeline::Ask,
 };
@@ -299,6 +299,39 @@ fn of_equal_losses_the_lower_priority_and_then_fewer_processors_go() {
     ]);
     let reclaim = runs.reclaim(&cluster, &urgent, at(61)).unwrap();
     assert_eq!(victims(&reclaim), [2]);
+}
+
+#[test]
+fn of_equal_nodes_the_lowest_is_taken() {
+    let mut cluster = Cluster::new();
+    let mut runs = Runs::new(MIN_RUN);
+    for node in 0..3 {
+        cluster
+            .add(Node::new(kind(0), 16_000, 64_000, 1).unwrap())
+            .unwrap();
+        let mut running = training(
+            job(10 - u64::from(node), share(60), Priority::Low),
+            vec![place(node, &[0])],
+            at(0),
+        );
+        // The first node looks worst from afar: something small was saved long ago there.
+        if node > 0 {
+            let mut small = running.clone();
+            small.job = job(20 + u64::from(node), share(1), Priority::Low);
+            small.checkpoint = Some(at(59));
+            cluster.take(small.places[0], &share(1)).unwrap();
+            runs.insert(small);
+        }
+        running.checkpoint = Some(at(30));
+        cluster.take(running.places[0], &share(60)).unwrap();
+        runs.insert(running);
+    }
+    let urgent = newcomer(job(3, share(50), Priority::High));
+    let reclaim = runs.reclaim(&cluster, &urgent, at(60)).unwrap();
+    assert_eq!(
+        (victims(&reclaim), reclaim.places),
+        (vec![10], vec![place(0, &[0])])
+    );
 }
 
 #[test]

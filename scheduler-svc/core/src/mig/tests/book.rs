@@ -9,7 +9,8 @@ use cnlab_model::{
 
 use super::{
     super::{Ask, Book, Boundary, NoRoom, Popularity, Want, Worth},
-    Dice, rounds,
+    process::Dice,
+    rounds,
 };
 
 fn grant(number: u128) -> GrantId {
