@@ -1,9 +1,19 @@
 //! Why a decision came out as it did, small enough to be stored and shown.
 
+mod report;
+mod sooner;
+mod text;
+
 use std::fmt;
 
 use cnlab_model::id::NodeId;
 use serde::{Deserialize, Serialize};
+
+pub use report::{
+    Ahead, Blocker, DeadlineTerm, GpuTypeTerm, LocalityTerm, Report, ShareTerm, explain,
+};
+pub use sooner::{Change, Sooner};
+pub use text::Names;
 
 /// How many candidates an explanation keeps.
 pub(crate) const TOP: usize = 3;

@@ -29,7 +29,7 @@
 pub mod cluster;
 mod decide;
 pub mod estimate;
-mod explain;
+pub mod explain;
 pub mod fairshare;
 pub mod fragmentation;
 pub mod history;

@@ -35,7 +35,7 @@ use crate::{
 
 pub use admission::Admission;
 pub use forecast::{Availability, Forecast, minutes};
-pub use job::{Deadline, Job, JobId, Priority, TeamIx, Turn, Unmet};
+pub use job::{Deadline, Decider, Job, JobId, Priority, TeamIx, Turn, Unmet};
 
 /// How a plan is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +110,21 @@ struct Entry {
     turn: Turn,
     /// Whether the deadline is guaranteed; no longer once it is lost.
     guaranteed: bool,
+    /// Whether it was accepted though its deadline cannot be met.
+    late: bool,
     state: State,
+}
+
+impl Entry {
+    /// A deadline that cannot be met earns no place before others.
+    fn turn(&self, rank: u32) -> Turn {
+        let deadline = self.job.deadline.filter(|_| !self.late);
+        let job = Job {
+            deadline,
+            ..self.job
+        };
+        Turn::of(&job, rank)
+    }
 }
 
 /// Where a job stands.
@@ -215,6 +229,21 @@ impl Plan {
         turns.into_iter().map(|turn| turn.id).collect()
     }
 
+    /// The claim of a job that is reserved or runs.
+    pub(crate) fn claim(&self, id: JobId) -> Option<&Claim> {
+        match &self.jobs.get(&id)?.state {
+            State::Waiting => None,
+            State::Reserved { claim, .. } | State::Running { claim, .. } => Some(claim),
+        }
+    }
+
+    /// Reserved jobs on a node.
+    pub(crate) fn reserved_on(&self, ix: NodeIx) -> impl Iterator<Item = (JobId, &Claim)> {
+        self.by_node
+            .range((ix, JobId(0))..=(ix, JobId(u64::MAX)))
+            .filter_map(|(_, id)| Some((*id, self.claim(*id)?)))
+    }
+
     /// How many there are that do not run yet.
     #[must_use]
     pub fn queued(&self) -> usize {
@@ -251,6 +280,7 @@ impl Plan {
         let entry = Entry {
             turn: Turn::of(&job, self.rank(job.team)),
             guaranteed: false,
+            late: false,
             state: State::Running {
                 claim,
                 expected: until,
@@ -293,21 +323,41 @@ impl Plan {
         }
     }
 
-    /// The order of the teams has changed: lower goes first.
-    pub fn set_rank(&mut self, team: TeamIx, rank: u32) {
-        if self.rank(team) == rank {
-            return;
-        }
-        self.ranks.insert(team, rank);
-        let reserved = self.withdraw_soft(|_| true);
-        for entry in self.jobs.values_mut().filter(|job| job.job.team == team) {
-            let was_waiting = self.waiting.remove(&entry.turn);
-            entry.turn = Turn::of(&entry.job, rank);
-            if was_waiting {
-                self.waiting.insert(entry.turn);
+    /// The order of the teams, for those whose rank has changed or may have: lower goes first.
+    /// Reservations are made anew only where that changes who comes first.
+    pub fn set_ranks(&mut self, ranks: impl IntoIterator<Item = (TeamIx, u32)>) {
+        let mut changed = BTreeSet::new();
+        for (team, rank) in ranks {
+            if self.rank(team) != rank {
+                self.ranks.insert(team, rank);
+                changed.insert(team);
             }
         }
-        for (id, claim) in reserved {
+        if changed.is_empty() {
+            return;
+        }
+        let before: Vec<JobId> = self.soft.iter().map(|turn| turn.id).collect();
+        for entry in self.jobs.values_mut() {
+            let Some(rank) = self.ranks.get(&entry.job.team) else {
+                continue;
+            };
+            if !changed.contains(&entry.job.team) {
+                continue;
+            }
+            let turn = entry.turn(*rank);
+            for list in [&mut self.waiting, &mut self.soft] {
+                if list.remove(&entry.turn) {
+                    list.insert(turn);
+                }
+            }
+            entry.turn = turn;
+        }
+        let same = before.iter().eq(self.soft.iter().map(|turn| &turn.id));
+        let next = self.waiting.first();
+        if same && next.is_none_or(|next| Some(next) > self.soft.last()) {
+            return;
+        }
+        for (id, claim) in self.withdraw_soft(|_| true) {
             self.free(&claim);
             self.note_waiting(id);
         }
@@ -335,7 +385,7 @@ impl Plan {
         self.place_anew(displaced);
     }
 
-    fn turn_of(&self, id: JobId) -> Option<Turn> {
+    pub(crate) fn turn_of(&self, id: JobId) -> Option<Turn> {
         self.jobs.get(&id).map(|entry| entry.turn)
     }
 

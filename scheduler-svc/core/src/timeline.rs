@@ -17,11 +17,11 @@ mod gang;
 mod index;
 mod lane;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use cnlab_model::Timestamp;
 
-use crate::cluster::{Cluster, Demand, KindSet, Node, NodeIx, Place, Refused};
+use crate::cluster::{Cluster, Demand, Kind, KindSet, Node, NodeIx, Place, Refused};
 
 pub(crate) use amount::Amount;
 pub(crate) use claim::micros;
@@ -83,6 +83,17 @@ impl Timeline {
             *slot = None;
         }
         self.touch(ix);
+    }
+
+    /// Whether the nodes that may get new work could hold an ask if they were empty.
+    #[must_use]
+    pub fn could_hold(&self, ask: &Ask) -> bool {
+        let wanted = u32::from(ask.tasks);
+        let mut copies: u32 = 0;
+        self.usable(ask).any(|(_, lane)| {
+            copies = copies.saturating_add(lane.total.copies(&ask.demand, wanted));
+            copies >= wanted
+        })
     }
 
     /// The earliest slot for an ask that runs for `length`; of equally early ones the
@@ -183,12 +194,13 @@ impl Timeline {
     }
 
     /// The lanes that an ask may use.
-    fn usable<'a>(&'a self, ask: &'a Ask) -> impl Iterator<Item = (NodeIx, &'a Lane)> {
+    fn usable(&self, ask: &Ask) -> impl Iterator<Item = (NodeIx, &Lane)> {
+        let ask = *ask;
         (0_u32..)
             .map(NodeIx)
             .zip(&self.lanes)
-            .filter(|(ix, _)| ask.only.is_none_or(|only| only == *ix))
-            .filter_map(|(ix, lane)| {
+            .filter(move |(ix, _)| ask.only.is_none_or(|only| only == *ix))
+            .filter_map(move |(ix, lane)| {
                 let lane = lane.as_ref()?;
                 (lane.eligible && ask.demand.kinds().admits(lane.kind)).then_some((ix, lane))
             })
@@ -306,6 +318,36 @@ impl Timeline {
             change(&total, held, &amount)
         })?;
         Ok(before)
+    }
+
+    /// What is left of the nodes that an ask may use, now and during all of a run that starts
+    /// now.
+    pub(crate) fn room(
+        &self,
+        ask: &Ask,
+        length: Duration,
+    ) -> impl Iterator<Item = (NodeIx, Amount, Amount)> {
+        let end = self.now.saturating_add(micros(length).max(1));
+        self.usable(ask).map(move |(ix, lane)| {
+            let next = self.now.saturating_add(1);
+            (ix, lane.during(self.now, next), lane.during(self.now, end))
+        })
+    }
+
+    /// The kinds of the nodes that may get new work.
+    pub(crate) fn kinds(&self) -> BTreeSet<Kind> {
+        let lanes = self.lanes.iter().flatten();
+        lanes
+            .filter(|lane| lane.eligible)
+            .map(|lane| lane.kind)
+            .collect()
+    }
+
+    /// GPUs of the nodes that an ask may use, if they are of its kinds.
+    pub(crate) fn gpus(&self, ask: &Ask) -> usize {
+        let anywhere = Ask { only: None, ..*ask };
+        let blocks = self.usable(&anywhere).map(|(_, lane)| lane.total.blocks);
+        blocks.flatten().filter(|blocks| *blocks > 0).count()
     }
 
     /// What is left of each node from now on.

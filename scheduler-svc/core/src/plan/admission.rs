@@ -41,11 +41,7 @@ impl Plan {
     pub fn submit(&mut self, job: Job, now: Timestamp) -> Admission {
         self.finish(job.id, now);
         let always = Window::from(self.timeline.now());
-        if self
-            .timeline
-            .earliest(&job.ask, job.length, always)
-            .is_none()
-        {
+        if !self.timeline.could_hold(&job.ask) {
             return Admission::Impossible;
         }
         let turn = Turn::of(&job, self.rank(job.team));
@@ -53,6 +49,7 @@ impl Plan {
             job,
             turn,
             guaranteed: false,
+            late: false,
             state: State::Waiting,
         };
         self.jobs.insert(job.id, entry);
@@ -74,6 +71,11 @@ impl Plan {
                 Admission::Refused { expected_end }
             }
             Unmet::AcceptLate => {
+                let rank = self.rank(job.team);
+                if let Some(entry) = self.jobs.get_mut(&job.id) {
+                    entry.late = true;
+                    entry.turn = entry.turn(rank);
+                }
                 let start = self.enqueue(&job);
                 Admission::AcceptedLate {
                     expected_end: start.map(|start| start.plus(job.length)).or(expected_end),

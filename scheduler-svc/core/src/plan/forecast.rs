@@ -42,7 +42,7 @@ pub fn minutes(wait: Duration) -> u64 {
 #[derive(Debug, Clone)]
 pub struct Forecast {
     timeline: Timeline,
-    starts: BTreeMap<JobId, Timestamp>,
+    claims: BTreeMap<JobId, Claim>,
 }
 
 impl Plan {
@@ -52,11 +52,11 @@ impl Plan {
     pub fn forecast(&self) -> Forecast {
         let mut forecast = Forecast {
             timeline: self.timeline.clone(),
-            starts: BTreeMap::new(),
+            claims: BTreeMap::new(),
         };
         for (id, entry) in &self.jobs {
             if let State::Reserved { claim, .. } = &entry.state {
-                forecast.starts.insert(*id, claim.from);
+                forecast.claims.insert(*id, claim.clone());
             }
         }
         let from = Window::from(self.timeline.now());
@@ -66,10 +66,10 @@ impl Plan {
             };
             let slot = forecast.timeline.earliest(&job.ask, job.length, from);
             if let Some(slot) = slot {
-                forecast.starts.insert(turn.id, slot.start);
                 let claim = Claim::of(&job.ask, slot, job.length);
                 // The slot is free, so that this cannot be refused.
                 let _held = forecast.timeline.reserve(&claim);
+                forecast.claims.insert(turn.id, claim);
             }
         }
         forecast
@@ -100,7 +100,16 @@ impl Forecast {
     /// When a job that does not run yet would start.
     #[must_use]
     pub fn start(&self, id: JobId) -> Option<Timestamp> {
-        self.starts.get(&id).copied()
+        self.claims.get(&id).map(|claim| claim.from)
+    }
+
+    /// The future as if one of those that wait did not.
+    pub(crate) fn without(&self, id: JobId) -> Timeline {
+        let mut timeline = self.timeline.clone();
+        if let Some(claim) = self.claims.get(&id) {
+            let _held = timeline.release(claim);
+        }
+        timeline
     }
 
     /// The future, with everything that waits in it.

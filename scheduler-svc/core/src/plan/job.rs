@@ -91,7 +91,34 @@ pub struct Turn {
     pub(super) id: JobId,
 }
 
+/// What decides between two jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Decider {
+    /// Their classes.
+    Priority,
+    /// Their near deadlines.
+    Deadline,
+    /// The shares of their teams.
+    Share,
+    /// Who asked first.
+    Age,
+}
+
 impl Turn {
+    /// What puts this job before or behind another.
+    #[must_use]
+    pub fn decider(&self, other: &Self) -> Decider {
+        if self.priority != other.priority {
+            Decider::Priority
+        } else if self.deadline != other.deadline {
+            Decider::Deadline
+        } else if self.rank != other.rank {
+            Decider::Share
+        } else {
+            Decider::Age
+        }
+    }
+
     /// The turn of a job of a team with this rank.
     #[must_use]
     pub fn of(job: &Job, rank: u32) -> Self {

@@ -128,21 +128,25 @@ impl Amount {
             }
     }
 
-    /// For how many such demands at once this much suffices, at most `limit`.
-    pub(crate) fn copies(&self, demand: &Demand, limit: u32) -> u32 {
-        let of_gpus = match demand.shape() {
+    /// For how many such demands at once the GPUs suffice, at most `limit`.
+    pub(crate) fn gpu_copies(&self, demand: &Demand, limit: u32) -> u32 {
+        let copies = match demand.shape() {
             Shape::CpuOnly => limit,
             Shape::Share(share) => self.blocks.iter().fold(0, |sum: u32, left| {
                 sum.saturating_add(left.checked_div(share).unwrap_or(0).into())
             }),
             Shape::Whole(gpus) => self.idle().checked_div(gpus).unwrap_or(0).into(),
         };
+        copies.min(limit)
+    }
+
+    /// For how many such demands at once this much suffices, at most `limit`.
+    pub(crate) fn copies(&self, demand: &Demand, limit: u32) -> u32 {
         let of_cpu = self.cpu_milli.checked_div(demand.cpu_milli());
         let of_memory = self.memory_mib.checked_div(demand.memory_mib());
-        of_gpus
+        self.gpu_copies(demand, limit)
             .min(of_cpu.unwrap_or(limit))
             .min(of_memory.unwrap_or(limit))
-            .min(limit)
     }
 
     /// GPUs for a demand: of a share the one that it fills best, else the first free ones.

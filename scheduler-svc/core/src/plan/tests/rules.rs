@@ -43,7 +43,7 @@ fn the_queue_goes_by_priority_deadline_share_and_age() {
         at: at(141),
         unmet: Unmet::Refuse,
     });
-    plan.set_rank(TeamIx(1), 7);
+    plan.set_ranks([(TeamIx(1), 7)]);
     for job in queue {
         plan.submit(job, at(1));
         check(&plan);
@@ -56,7 +56,7 @@ fn the_queue_goes_by_priority_deadline_share_and_age() {
         [Some(100), Some(110), Some(120), Some(130), Some(140)]
     );
     // The other team is owed more now.
-    plan.set_rank(TeamIx(0), 9);
+    plan.set_ranks([(TeamIx(0), 9), (TeamIx(1), 7)]);
     check(&plan);
     let order: Vec<u64> = plan.queue().into_iter().map(|id| id.0).collect();
     assert_eq!(order, [5, 6, 2, 4, 3]);
