@@ -150,6 +150,8 @@ pub struct ProcessConfig {
     pub ready_within: Span,
     /// A log beyond this size is begun anew; the older part is kept once.
     pub log_limit: ByteSize,
+    /// What a server does for its first Python kernel before somebody asks for one.
+    pub first_kernel: FirstKernel,
 }
 
 impl Default for ProcessConfig {
@@ -165,8 +167,20 @@ impl Default for ProcessConfig {
             at_shutdown: AtShutdown::End,
             ready_within: Span(Duration::from_secs(180)),
             log_limit: ByteSize(64 << 20),
+            first_kernel: FirstKernel::Prepared,
         }
     }
+}
+
+/// What a server does for its first Python kernel before somebody asks for one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FirstKernel {
+    /// A process of the server has imported what every kernel imports, and becomes the first one:
+    /// about 50 MB of the server's memory until then.
+    Prepared,
+    /// Nothing: the first kernel starts as every later one does.
+    Cold,
 }
 
 /// What an orderly shutdown does with workloads.

@@ -299,7 +299,7 @@ impl Six {
     pub fn jupyter(&self, server: &str) -> Result<ProcessEntry> {
         let mut found: Vec<_> = marked("CNLAB_SERVER_ID", server)?
             .into_iter()
-            .filter(|process| process.command.contains("-m jupyterlab"))
+            .filter(|process| process.command.contains("start_jupyterlab.py"))
             .collect();
         ensure!(
             found.len() == 1,

@@ -26,7 +26,7 @@ use node_sandbox::{
 };
 
 use crate::{
-    config::{IsolationChoice, ProcessConfig},
+    config::{FirstKernel, IsolationChoice, ProcessConfig},
     failure::Failure,
     ports::{Boundaries, Ended, Handle, Process, RunPlan, Runner, life_name},
 };
@@ -45,6 +45,7 @@ pub struct ProcessRunner {
     capabilities: Capabilities,
     wanted: Wanted,
     limits: Limits,
+    first_kernel: FirstKernel,
 }
 
 impl ProcessRunner {
@@ -82,6 +83,7 @@ impl ProcessRunner {
                 pids: Some(config.pids),
                 open_files: Some(config.open_files),
             },
+            first_kernel: config.first_kernel,
         })
     }
 
@@ -227,8 +229,9 @@ impl Runner for ProcessRunner {
         let launcher = self.launcher.clone();
         let plan = plan.clone();
         let isolated = self.why_not_isolated().is_none();
+        let first_kernel = self.first_kernel;
         let running = blocking(move || {
-            notebook_files::prepare(&plan, isolated)
+            notebook_files::prepare(&plan, isolated, first_kernel)
                 .map_err(|error| Failure::disk("preparing the runtime folder", &error))?;
             launcher.start(&spec).map_err(|error| failure(&error))
         })

@@ -66,7 +66,7 @@ async fn a_killed_notebook_whose_processes_survive_is_not_over() {
     let client = &bench.node.client;
     processes_of(&request.workload_id)
         .into_iter()
-        .find(|process| process.command.contains("-m jupyterlab"))
+        .find(|process| process.command.contains("start_jupyterlab.py"))
         .unwrap()
         .kill();
     let ending = until(client, &request.workload_id, WorkloadState::Stopping).await;

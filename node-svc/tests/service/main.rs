@@ -9,6 +9,7 @@
 
 mod endings;
 mod environments;
+mod first_kernel;
 mod gpus;
 mod refusals;
 mod servers;

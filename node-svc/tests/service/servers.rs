@@ -85,6 +85,19 @@ pub(crate) fn processes_of(workload_id: &str) -> Vec<cnlab_testkit::ProcessEntry
     cnlab_testkit::marked("CNLAB_SERVER_ID", workload_id).unwrap()
 }
 
+/// Whether the grammar of addresses is there before an address is checked, what a check says of
+/// a good and of a bad one, and whether the grammar is there afterwards.
+const DEFERRED: &str = "
+import sys
+from importlib.machinery import SourceFileLoader
+SourceFileLoader('start', '/run/cnlab/start_jupyterlab.py').load_module().check_addresses_when_asked()
+from jsonschema import FormatChecker
+there = lambda: 'rfc3987_syntax.syntax_helpers' in sys.modules
+before = there()
+checked = [FormatChecker().conforms(text, 'iri') for text in ('http://\u{e9}.example/', 'http://<')]
+print([before, checked, there()])
+";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_comes_up_computes_and_leaves_nothing_but_its_files() {
     let bench = Bench::new().await;
@@ -104,9 +117,21 @@ async fn a_server_comes_up_computes_and_leaves_nothing_but_its_files() {
     let notebook = bench.node.notebook(&ready);
     let (status, page) = notebook.get("/lab").await;
     assert_eq!(status, StatusCode::OK);
-    assert!(String::from_utf8_lossy(&page).contains("JupyterLab"));
+    let page = String::from_utf8_lossy(&page).into_owned();
+    assert!(page.contains("JupyterLab"));
+    // Nobody looks whether a page in a read-only folder should be built anew.
+    assert!(page.contains("\"buildCheck\": false"), "{page}");
     let mut kernel = notebook.kernel().await;
     assert_eq!(kernel.run("1+1").await, "2");
+    assert_eq!(kernel.run(DEFERRED).await, "[False, [True, False], True]");
+    let log = bench
+        .data
+        .path()
+        .join("nodes/local/workloads")
+        .join(&request.workload_id)
+        .join("5/log");
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(!log.contains("left out"), "{log}");
     assert_eq!(
         kernel
             .run("import os, socket; print(os.getcwd(), os.path.expanduser('~'), socket.gethostname())")
@@ -327,7 +352,7 @@ async fn a_killed_notebook_is_reported_and_its_slice_is_free() {
     bench.launch(&request).await;
     let victim = processes_of(&request.workload_id)
         .into_iter()
-        .find(|process| process.command.contains("-m jupyterlab"))
+        .find(|process| process.command.contains("start_jupyterlab.py"))
         .unwrap();
     victim.kill();
     let failed = until(
@@ -506,7 +531,7 @@ async fn a_kernel_survives_the_death_of_its_node() {
     // While no node looks, the notebook dies; the next node says so.
     processes_of(&request.workload_id)
         .into_iter()
-        .find(|process| process.command.contains("-m jupyterlab"))
+        .find(|process| process.command.contains("start_jupyterlab.py"))
         .unwrap()
         .kill();
     cnlab_testkit::wait_until(cnlab_testkit::GENEROUS, "the end", async || {

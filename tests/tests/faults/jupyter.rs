@@ -17,7 +17,7 @@ pub(crate) async fn killed_while_starting(place: &Place) -> Result<()> {
             marked("CNLAB_SERVER_ID", &id)
                 .ok()?
                 .into_iter()
-                .find(|process| process.command.contains("-m jupyterlab"))
+                .find(|process| process.command.contains("start_jupyterlab.py"))
         })
         .await?;
         jupyter.kill();

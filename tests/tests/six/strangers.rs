@@ -175,7 +175,7 @@ for pid in filter(str.isdigit, os.listdir('/proc')):
         env = open(f'/proc/{pid}/environ', errors='replace').read()
     except OSError:
         continue
-    own += 'OWN' in env and '-m\0jupyterlab' in line
+    own += 'OWN' in env and 'start_jupyterlab.py' in line
     if 'OTHER' in line + env or '-svc' in line.split('\0')[0] or 'postgres' in line:
         found.append(line)
 if own != 1:

@@ -9,7 +9,7 @@ use std::{
 use nix::unistd::geteuid;
 use serde_json::json;
 
-use crate::{disk, ports::RunPlan};
+use crate::{config::FirstKernel, disk, ports::RunPlan};
 
 /// Longest folder in which a socket can still be bound: 108 bytes with the name and an end.
 const SOCKET_FOLDER_MAX: usize = 90;
@@ -18,9 +18,17 @@ const KERNEL_FOLDER_MAX: usize = 40;
 /// Name of the notebook's socket in the runtime folder.
 pub(crate) const SOCKET: &str = "jupyter.sock";
 const SETTINGS: &str = "notebook.json";
+/// The program that starts JupyterLab. Its name is what a user sees in the list of processes.
+const START: &str = "start_jupyterlab.py";
+const START_TEXT: &str = include_str!("start_jupyterlab.py");
+/// What the start uses, where the configuration says so: each file with its text.
+const PREPARED_KERNEL: [(&str, &str); 2] = [
+    ("first_kernel.py", include_str!("first_kernel.py")),
+    ("kernel_standby.py", include_str!("kernel_standby.py")),
+];
 
-/// Makes the runtime folder anew: empty but for the settings, and the workload's own.
-pub(super) fn prepare(plan: &RunPlan, isolated: bool) -> io::Result<()> {
+/// Makes the runtime folder anew: empty but for the settings and programs, and the workload's own.
+pub(super) fn prepare(plan: &RunPlan, isolated: bool, first: FirstKernel) -> io::Result<()> {
     let host = plan.folder.join("run");
     disk::remove_dir(&host)?;
     disk::make_dir(&host, 0o700)?;
@@ -36,15 +44,24 @@ pub(super) fn prepare(plan: &RunPlan, isolated: bool) -> io::Result<()> {
     } else {
         plan.volume.clone()
     };
-    let settings = host.join(SETTINGS);
-    let text = serde_json::to_vec_pretty(&settings_for(plan, &runtime, &workspace))?;
-    disk::write(&settings, &text, disk::Durability::Atomic)?;
-    if geteuid().is_root() {
-        for path in [&settings, &host] {
+    let settings = serde_json::to_string_pretty(&settings_for(plan, &runtime, &workspace))?;
+    let mut files = vec![(SETTINGS, settings.as_str()), (START, START_TEXT)];
+    match first {
+        FirstKernel::Prepared => files.extend(PREPARED_KERNEL),
+        FirstKernel::Cold => {}
+    }
+    let own = |path: &Path| {
+        if geteuid().is_root() {
             chown(path, Some(plan.uid), Some(plan.uid))?;
         }
+        io::Result::Ok(())
+    };
+    for (name, text) in files {
+        let path = host.join(name);
+        disk::write(&path, text.as_bytes(), disk::Durability::Atomic)?;
+        own(&path)?;
     }
-    Ok(())
+    own(&host)
 }
 
 fn settings_for(plan: &RunPlan, runtime: &Path, workspace: &Path) -> serde_json::Value {
@@ -61,6 +78,11 @@ fn settings_for(plan: &RunPlan, runtime: &Path, workspace: &Path) -> serde_json:
             "terminals_enabled": true,
             "quit_button": false,
             "port_retries": 0,
+            // The environment is read-only, so the packaged page cannot be built anew; to look
+            // whether it should be takes a second of every page's load.
+            "tornado_settings": {
+                "page_config_data": { "buildAvailable": false, "buildCheck": false },
+            },
         },
         "IdentityProvider": { "token": plan.token },
         // Kernels on Unix sockets: loopback ports would be open to the machine's other users.
@@ -77,8 +99,7 @@ pub(super) fn command(environment: &Path, runtime: &Path) -> Vec<String> {
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
     vec![
         text(environment.join("bin/python")),
-        "-m".to_owned(),
-        "jupyterlab".to_owned(),
+        text(runtime.join(START)),
         format!("--config={}", text(runtime.join(SETTINGS))),
     ]
 }
@@ -238,7 +259,7 @@ mod tests {
     fn the_token_is_only_in_a_private_file() {
         let folder = tempfile::tempdir().unwrap();
         let plan = plan(folder.path());
-        prepare(&plan, true).unwrap();
+        prepare(&plan, true, FirstKernel::Prepared).unwrap();
         let settings = folder.path().join("run").join(SETTINGS);
         assert!(fs::read_to_string(&settings).unwrap().contains(&plan.token));
         for path in [&settings, &folder.path().join("run")] {
@@ -255,6 +276,21 @@ mod tests {
     }
 
     #[test]
+    fn without_a_prepared_kernel_its_programs_are_not_there() {
+        for (first, there) in [(FirstKernel::Prepared, true), (FirstKernel::Cold, false)] {
+            let folder = tempfile::tempdir().unwrap();
+            let plan = plan(folder.path());
+            prepare(&plan, true, first).unwrap();
+            let run = folder.path().join("run");
+            assert!(is_private(&run.join(START), plan.uid));
+            for (name, _) in PREPARED_KERNEL {
+                assert_eq!(run.join(name).exists(), there, "{name}");
+                assert!(!there || is_private(&run.join(name), plan.uid));
+            }
+        }
+    }
+
+    #[test]
     fn a_long_folder_gets_a_short_link_that_is_removed_again() {
         let base = tempfile::tempdir().unwrap();
         let unique = base.path().file_name().unwrap().to_owned();
@@ -266,11 +302,11 @@ mod tests {
             .join("3");
         fs::create_dir_all(&folder).unwrap();
         let plan = plan(&folder);
-        prepare(&plan, false).unwrap();
+        prepare(&plan, false, FirstKernel::Prepared).unwrap();
         let short = short_path(&folder);
         assert!(short.as_os_str().len() <= SOCKET_FOLDER_MAX);
         assert!(short.join(SETTINGS).exists());
-        prepare(&plan, false).unwrap();
+        prepare(&plan, false, FirstKernel::Prepared).unwrap();
         remove_short_path(&folder).unwrap();
         assert!(fs::symlink_metadata(&short).is_err());
     }
