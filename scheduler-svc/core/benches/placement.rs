@@ -66,6 +66,8 @@ fn main() {
     );
     bench.searched("gradient", &gradient, 1_000);
     bench.searched("best fit", &BestFit, 1_000);
+    bench.asked_first("best fit", BestFit);
+    bench.asked_first("gradient", gradient.clone());
     bench.filled("best fit", BestFit);
     bench.filled("gradient", gradient.clone());
     bench.steady("best fit", BestFit);
@@ -100,6 +102,23 @@ impl Bench {
             std::hint::black_box(scan(rule, index.cluster(), &self.demands.draw(&mut mix)));
         }
         row(&name, decisions, start.elapsed());
+    }
+
+    /// Questions for demands without a column, in a cell that is 90 % full.
+    fn asked_first<R: Rule>(&self, rule_name: &str, rule: R) {
+        let name = format!("index, {rule_name}, demands not asked before, at 90 %");
+        if !self.wants(&name) {
+            return;
+        }
+        let mut mix = Mix(SEED);
+        let mut loaded = Index::new(cell(self.nodes), BestFit);
+        load(&mut loaded, &self.demands, &mut mix);
+        let mut index = Index::with_columns(loaded.cluster().clone(), rule, 1);
+        let start = Instant::now();
+        for (demand, _) in &self.demands.different {
+            std::hint::black_box(index.place(demand));
+        }
+        row(&name, self.demands.different.len(), start.elapsed());
     }
 
     /// Arrivals into an empty cell: decide, take, until all have come.

@@ -118,9 +118,11 @@ impl Node {
 
     /// How many GPUs are entirely free.
     #[must_use]
+    #[inline]
     pub fn idle_gpus(&self) -> u8 {
-        self.blocks_free().iter().fold(0, |idle, free| {
-            idle.saturating_add((*free == BLOCKS_PER_GPU).into())
+        // At most 16 of them, so that nothing is lost by wrapping, which is faster.
+        self.blocks_free().iter().fold(0_u8, |idle, free| {
+            idle.wrapping_add((*free == BLOCKS_PER_GPU).into())
         })
     }
 
@@ -159,6 +161,7 @@ impl Node {
 
     /// Whether it has room for a demand, or what is missing.
     #[must_use]
+    #[inline]
     pub fn fit(&self, demand: &Demand) -> Fit {
         if !self.eligible {
             return Fit::NotEligible;
@@ -192,6 +195,7 @@ impl Node {
 
     /// Whether it has room for a demand.
     #[must_use]
+    #[inline]
     pub fn fits(&self, demand: &Demand) -> bool {
         self.fit(demand) == Fit::Fits
     }

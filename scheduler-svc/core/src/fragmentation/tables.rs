@@ -73,6 +73,7 @@ struct Needs {
 struct View<'a> {
     table: &'a Table,
     cpu_free: u32,
+    step: usize,
     free: [u8; MAX_GPUS],
     /// A bit for each number of free blocks that some GPU has.
     present: u128,
@@ -115,6 +116,7 @@ impl Gradient {
         let mut view = View {
             table: &self.tables[usize::from(self.table_of[usize::from(node.kind().number())])],
             cpu_free: node.cpu_free(),
+            step: self.needs.step(node.cpu_free()),
             free,
             present: 0,
             idle: 0,
@@ -140,7 +142,6 @@ impl Gradient {
         view: &View<'_>,
         demand: &Demand,
         untouched: impl Fn(usize) -> i32,
-        before: i32,
     ) -> Option<i32> {
         let step = self.needs.step(view.cpu_free - demand.cpu_milli());
         let after = match demand.shape() {
@@ -148,18 +149,17 @@ impl Gradient {
             Shape::Share(blocks) => view.cheapest_share(step, blocks)?,
             Shape::Whole(gpus) => view.whole(step, gpus)?,
         };
-        Some(before - untouched(step) - after)
+        Some(untouched(view.step) - untouched(step) - after)
     }
 }
 
 impl Rule for Gradient {
     fn rank(&self, node: &Node, demand: &Demand) -> Rank {
-        if !node.has_room_beside_gpus(demand) {
+        if !node.fits(demand) {
             return 0;
         }
         let view = self.view(node);
-        let before = view.untouched(self.needs.step(view.cpu_free));
-        self.best_gain(&view, demand, |step| view.untouched(step), before)
+        self.best_gain(&view, demand, |step| view.untouched(step))
             .map_or(0, |gain| self.rank_of(gain))
     }
 
@@ -173,7 +173,7 @@ impl Rule for Gradient {
             Shape::Share(blocks) => {
                 let view = self.view(node);
                 let step = self.needs.step(view.cpu_free - demand.cpu_milli());
-                let same = view.untouched(self.needs.step(view.cpu_free)) - view.untouched(step);
+                let same = view.untouched(view.step) - view.untouched(step);
                 let rank = |free: u8| self.rank_of(same - view.share(step, blocks, free.into()));
                 let room = || (0..MAX_GPUS).filter(|gpu| view.free[*gpu] >= blocks);
                 let best = room().map(|gpu| rank(view.free[gpu])).max()?;
@@ -192,11 +192,10 @@ impl Rule for Gradient {
         let view = self.view(node);
         let mut row = [0; STEPS];
         view.untouched_row(&mut row);
-        let before = row[self.needs.step(view.cpu_free)];
         for (rank, demand) in ranks.iter_mut().zip(demands) {
             *rank = 0;
             if node.has_room_beside_gpus(demand)
-                && let Some(gain) = self.best_gain(&view, demand, |step| row[step], before)
+                && let Some(gain) = self.best_gain(&view, demand, |step| row[step])
             {
                 *rank = self.rank_of(gain);
             }
@@ -207,11 +206,12 @@ impl Rule for Gradient {
 impl View<'_> {
     /// The fragmentation at a step if no GPU changes.
     fn untouched(&self, step: usize) -> i32 {
-        let lost: i32 = self
+        // A full GPU and an entirely free one lose nothing of their own.
+        let partly = self
             .free
             .iter()
-            .map(|free| self.table.lost(*free, step))
-            .sum();
+            .filter(|free| **free != 0 && **free != BLOCKS_PER_GPU);
+        let lost: i32 = partly.map(|free| self.table.lost(*free, step)).sum();
         self.table.unusable[step] * self.sum + lost + self.table.stranded(self.idle, step)
     }
 

@@ -3,7 +3,7 @@
 use cnlab_model::BLOCKS_PER_GPU;
 
 use super::{Rank, Rule};
-use crate::cluster::{Demand, GpuSet, Node, Shape};
+use crate::cluster::{Demand, GpuSet, MAX_GPUS, Node, Shape};
 
 /// Leaves as little as possible.
 ///
@@ -16,8 +16,7 @@ pub struct BestFit;
 /// What is looked at of a node.
 #[derive(Debug, Clone, Copy)]
 struct View {
-    /// A bit for each number of free blocks that some GPU has.
-    present: u128,
+    blocks_free: [u8; MAX_GPUS],
     idle: u8,
     /// Free blocks of all GPUs, in steps of eight.
     free: u8,
@@ -25,27 +24,26 @@ struct View {
 
 impl View {
     fn of(node: &Node) -> Self {
-        let mut view = Self {
-            present: 0,
-            idle: 0,
-            free: 0,
-        };
-        let mut sum = 0_u16;
-        for free in node.blocks_free() {
-            view.present |= 1_u128.checked_shl(free.into()).unwrap_or(0);
-            view.idle = view.idle.saturating_add((free == BLOCKS_PER_GPU).into());
-            sum = sum.saturating_add(free.into());
+        let blocks_free = node.blocks_free();
+        let sum = blocks_free
+            .iter()
+            .fold(0_u16, |sum, free| sum.saturating_add((*free).into()));
+        Self {
+            blocks_free,
+            idle: node.idle_gpus(),
+            free: u8::try_from(sum / 8).unwrap_or(u8::MAX),
         }
-        view.free = u8::try_from(sum / 8).unwrap_or(u8::MAX);
-        view
     }
 
     /// How many blocks a share leaves on the fullest GPU with room for it.
+    #[inline]
     fn left(&self, blocks: u8) -> Option<u8> {
-        let left = (self.present >> blocks).trailing_zeros();
-        u8::try_from(left)
-            .ok()
-            .filter(|left| *left < BLOCKS_PER_GPU)
+        // Where there is no room the difference wraps to more than any GPU has.
+        let least = self
+            .blocks_free
+            .iter()
+            .fold(u8::MAX, |least, free| least.min(free.wrapping_sub(blocks)));
+        (least < BLOCKS_PER_GPU).then_some(least)
     }
 
     #[inline]
@@ -64,7 +62,11 @@ impl View {
 
 impl Rule for BestFit {
     fn rank(&self, node: &Node, demand: &Demand) -> Rank {
-        View::of(node).rank(node, demand)
+        if node.has_room_beside_gpus(demand) {
+            View::of(node).rank(node, demand)
+        } else {
+            0
+        }
     }
 
     fn gpus(&self, node: &Node, demand: &Demand) -> Option<GpuSet> {
@@ -74,10 +76,10 @@ impl Rule for BestFit {
         match demand.shape() {
             Shape::CpuOnly => Some(GpuSet::EMPTY),
             Shape::Share(blocks) => {
-                let left = View::of(node).left(blocks)?;
-                let free = node.blocks_free();
-                free.iter()
-                    .position(|free| free.checked_sub(blocks) == Some(left))
+                let view = View::of(node);
+                let left = view.left(blocks)?;
+                let mut free = view.blocks_free.iter();
+                free.position(|free| free.checked_sub(blocks) == Some(left))
                     .map(GpuSet::one)
             }
             Shape::Whole(gpus) => node.first_idle(gpus),
