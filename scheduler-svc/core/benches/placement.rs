@@ -5,7 +5,7 @@
 //! Everything is drawn from a fixed seed and runs on one thread; answers are compared with the
 //! search through all nodes outside the measured time.
 //!
-//! `cargo bench -p scheduler-core`, with `-- --quick` for a tenth of the cell
+//! `cargo bench -p scheduler-core --bench placement`, with `-- --quick` for a tenth of the cell
 //! and `-- search fill steady` for some of the parts.
 #![expect(
     clippy::print_stdout,

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 use crate::cluster::Kind;
 
@@ -55,4 +57,61 @@ fn entire_gpus_and_processors_go_where_fewest_gpus_are_free() {
     )
     .unwrap();
     assert_eq!(scan(&BestFit, &cell, &cpu).unwrap().place.node, NodeIx(1));
+}
+
+/// Every node and GPU that a demand fits on, the best one first, from the words of the rule.
+fn by_hand(cell: &Cluster, demand: &Demand) -> Option<Place> {
+    let mut all = Vec::new();
+    for (node, state) in cell.nodes().filter(|(_, state)| state.fits(demand)) {
+        let free = state.blocks_free();
+        let idle: Vec<usize> = (0..16).filter(|gpu| free[*gpu] == 100).collect();
+        match demand.shape() {
+            Shape::CpuOnly => {
+                let free: u32 = free.iter().map(|free| u32::from(*free)).sum();
+                all.push((free / 8, node, GpuSet::EMPTY));
+            }
+            Shape::Share(blocks) => {
+                for gpu in (0..16).filter(|gpu| free[*gpu] >= blocks) {
+                    all.push((u32::from(free[gpu] - blocks), node, GpuSet::one(gpu)));
+                }
+            }
+            Shape::Whole(gpus) => {
+                let taken = idle.iter().take(gpus.into()).copied();
+                let left = u32::try_from(idle.len()).unwrap() - u32::from(gpus);
+                all.push((left, node, taken.fold(GpuSet::EMPTY, GpuSet::with)));
+            }
+        }
+    }
+    all.sort_unstable();
+    all.first().map(|(_, node, gpus)| Place {
+        node: *node,
+        gpus: *gpus,
+    })
+}
+
+fn demands() -> impl Strategy<Value = Demand> {
+    (0_u32..20_000, 0_u32..80_000, 0_u8..6, 1_u8..=100).prop_map(|(cpu, memory, gpus, blocks)| {
+        match gpus {
+            0 => Demand::cpu_only(cpu, memory),
+            1..4 => Demand::share(cpu, memory, blocks).unwrap(),
+            more => Demand::whole(cpu, memory, more - 3).unwrap(),
+        }
+    })
+}
+
+proptest! {
+    #[test]
+    fn best_fit_is_what_it_says(
+        gpus in prop::collection::vec(prop::sample::select(vec![0_u8, 1, 2, 8, 16]), 1..6),
+        demands in prop::collection::vec(demands(), 1..60),
+    ) {
+        let mut cell = cell(&gpus);
+        for demand in &demands {
+            let found = scan(&BestFit, &cell, demand).map(|choice| choice.place);
+            prop_assert_eq!(found, by_hand(&cell, demand));
+            if let Some(place) = found {
+                prop_assert_eq!(cell.take(place, demand), Ok(()));
+            }
+        }
+    }
 }
