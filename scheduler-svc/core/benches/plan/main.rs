@@ -1,6 +1,6 @@
 //! How good a plan is, and what it costs: `cargo bench -p scheduler-core --bench plan`.
 //!
-//! `--quick` measures less, `--only deadlines` or `--only cost` a part. Each figure is a line
+//! `--quick` measures less, `--only` a part: `deadlines`, `waits` or `cost`. Each figure is a line
 //! of its own: `row`, name, value, unit, target, anchor, with tabs between them.
 
 #![expect(
@@ -14,6 +14,7 @@ mod cost;
 mod deadlines;
 mod dice;
 mod flow;
+mod waits;
 
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,9 @@ fn main() {
     let wanted = |part: &str| only.is_none_or(|only| only.split(',').any(|name| name == part));
     if wanted("deadlines") {
         deadlines::measure(quick);
+    }
+    if wanted("waits") {
+        waits::measure(quick);
     }
     if wanted("cost") {
         cost::measure(quick);

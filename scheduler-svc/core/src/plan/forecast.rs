@@ -1,10 +1,14 @@
 //! When everything that waits would start, and what somebody who asks now may expect.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 use cnlab_model::Timestamp;
 
-use super::{JobId, Plan, State};
+use super::{Job, JobId, Plan, State, Turn};
 use crate::timeline::{Ask, Claim, Timeline, Window};
 
 /// Whether something would start at once (P-02, P-03).
@@ -59,17 +63,48 @@ impl Plan {
                 forecast.claims.insert(*id, claim.clone());
             }
         }
-        let from = Window::from(self.timeline.now());
         for turn in &self.waiting {
-            let Some(job) = self.job(turn.id) else {
-                continue;
-            };
-            let slot = forecast.timeline.earliest(&job.ask, job.length, from);
-            if let Some(slot) = slot {
-                let claim = Claim::of(&job.ask, slot, job.length);
-                // The slot is free, so that this cannot be refused.
-                let _held = forecast.timeline.reserve(&claim);
-                forecast.claims.insert(turn.id, claim);
+            if let Some(job) = self.job(turn.id) {
+                forecast.place(job, job.length);
+            }
+        }
+        forecast
+    }
+
+    /// When everything that waits would start if runs last as long as is *likely*, which is
+    /// shorter than what they are planned for where that is a bound. `likely` tells how long
+    /// a job runs, or goes on when it has run for a time, as
+    /// [`RuntimeEstimator`](crate::runtime_estimate::RuntimeEstimator) does.
+    #[must_use]
+    pub fn expect(&self, likely: impl Fn(&Job, Option<Duration>) -> Duration) -> Forecast {
+        let mut timeline = self.timeline.clone();
+        let now = timeline.now();
+        let mut queue: BTreeSet<Turn> = self.waiting.clone();
+        for entry in self.jobs.values() {
+            if let State::Reserved { claim, .. } = &entry.state {
+                let _free = timeline.release(claim);
+                queue.insert(entry.turn);
+            }
+        }
+        for entry in self.jobs.values() {
+            if let State::Running { claim, .. } = &entry.state {
+                let rest = likely(&entry.job, Some(now.since(claim.from)));
+                let (mut claim, end) = (claim.clone(), now.plus(rest));
+                // What runs can neither end in the past nor be in the way of what runs.
+                let _moved = if end < claim.until {
+                    timeline.shorten(&mut claim, end)
+                } else {
+                    timeline.extend(&mut claim, end)
+                };
+            }
+        }
+        let mut forecast = Forecast {
+            timeline,
+            claims: BTreeMap::new(),
+        };
+        for turn in queue {
+            if let Some(job) = self.job(turn.id) {
+                forecast.place(job, likely(job, None));
             }
         }
         forecast
@@ -97,6 +132,16 @@ impl Plan {
 }
 
 impl Forecast {
+    fn place(&mut self, job: &Job, length: Duration) {
+        let from = Window::from(self.timeline.now());
+        if let Some(slot) = self.timeline.earliest(&job.ask, length, from) {
+            let claim = Claim::of(&job.ask, slot, length);
+            // The slot is free, so that this cannot be refused.
+            let _held = self.timeline.reserve(&claim);
+            self.claims.insert(job.id, claim);
+        }
+    }
+
     /// When a job that does not run yet would start.
     #[must_use]
     pub fn start(&self, id: JobId) -> Option<Timestamp> {

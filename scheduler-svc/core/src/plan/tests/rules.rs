@@ -245,6 +245,30 @@ fn what_somebody_may_expect_is_told_in_whole_minutes() {
 }
 
 #[test]
+fn what_is_likely_is_told_beside_what_is_promised() {
+    let mut plan = plan(&[1]);
+    plan.submit(job(1, gpus(1), 600), at(0));
+    plan.turn(at(0));
+    plan.submit(job(2, gpus(1), 600), at(0));
+    plan.submit(due(3, gpus(1), 60, 2000), at(0));
+    plan.turn(at(60));
+    // Runs last half of what they are planned for.
+    let expected = plan.expect(|job, age| {
+        let half = job.length / 2;
+        age.map_or(half, |age| half.saturating_sub(age))
+    });
+    assert_eq!(start(&plan, 2), Some(600));
+    assert_eq!(expected.start(JobId(2)), Some(at(300)));
+    assert_eq!(expected.start(JobId(3)), Some(at(600)));
+    let wait = plan.available(&expected, &gpus(1), secs(10));
+    assert_eq!(wait, Availability::Wait(secs(630 - 60)));
+    // As planned, it is what is reserved.
+    let planned = plan.expect(|job, age| job.length.saturating_sub(age.unwrap_or_default()));
+    assert_eq!(planned.start(JobId(2)), Some(at(600)));
+    check(&plan);
+}
+
+#[test]
 fn what_runs_already_is_taken_in_as_it_is() {
     let mut plan = plan(&[1]);
     let first = plan
