@@ -29,7 +29,7 @@ use std::{
 use cnlab_model::Timestamp;
 
 use crate::{
-    cluster::{Cluster, Node, NodeIx, Place},
+    cluster::{Cluster, Node, NodeIx, Place, Refused},
     timeline::{Claim, Slot, Timeline, Window},
 };
 
@@ -264,8 +264,19 @@ impl Plan {
     }
 
     /// Takes in a job that runs already, as a fact. Whether the node has room for it is not
-    /// looked at.
-    pub fn adopt(&mut self, job: Job, places: Vec<Place>, started: Timestamp, until: Timestamp) {
+    /// looked at; reservations that stand in the way of what runs are for the caller to
+    /// avoid, by adopting before submitting.
+    ///
+    /// # Errors
+    /// [`Refused::NoNode`] for a node that the plan does not know, [`Refused::Blocks`] where
+    /// more runs than can be counted; the job is not taken in then.
+    pub fn adopt(
+        &mut self,
+        job: Job,
+        places: Vec<Place>,
+        started: Timestamp,
+        until: Timestamp,
+    ) -> Result<(), Refused> {
         self.finish(job.id, self.timeline.now());
         let claim = Claim {
             demand: job.ask.demand,
@@ -273,9 +284,7 @@ impl Plan {
             from: started,
             until,
         };
-        if self.timeline.record(&claim).is_err() {
-            return;
-        }
+        self.timeline.record(&claim)?;
         self.alarms.insert((until, job.id));
         let entry = Entry {
             turn: Turn::of(&job, self.rank(job.team)),
@@ -288,6 +297,7 @@ impl Plan {
             job,
         };
         self.jobs.insert(job.id, entry);
+        Ok(())
     }
 
     /// A job has ended, was cancelled, or was stopped: what it holds or would have held is

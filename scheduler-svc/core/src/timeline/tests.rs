@@ -105,6 +105,28 @@ fn a_gang_begins_at_one_moment() {
 }
 
 #[test]
+fn of_equally_early_slots_the_one_that_keeps_rooms_whole_is_taken() {
+    let mut timeline = Timeline::new(&cluster(&[(0, 100, 4), (0, 100, 4)]), at(0));
+    let whole = Demand::whole(1, 1, 1).unwrap();
+    let long = Demand::share(1, 1, 50).unwrap();
+    let node = |timeline: &Timeline, length| {
+        let window = Window::from(at(0));
+        let slot = timeline.earliest(&Ask::one(whole), lasting(length), window);
+        slot.unwrap().places[0].node
+    };
+    assert_eq!(node(&timeline, 50_000), NodeIx(0));
+    // Beside what runs for longer it breaks up no set of four.
+    let held = claim(long, 1, &[0], 0, 100_000);
+    timeline.record(&held).unwrap();
+    assert_eq!(node(&timeline, 50_000), NodeIx(1));
+    timeline
+        .record(&claim(long, 0, &[0, 1, 2], 0, 100_000))
+        .unwrap();
+    // Neither has four; the one that fits more tightly is left.
+    assert_eq!(node(&timeline, 50_000), NodeIx(0));
+}
+
+#[test]
 fn what_is_refused_changes_nothing() {
     let mut timeline = Timeline::new(&cluster(&[(0, 100, 1), (0, 100, 1)]), at(0));
     let whole = Demand::whole(1, 1, 1).unwrap();

@@ -273,8 +273,15 @@ fn what_runs_already_is_taken_in_as_it_is() {
     let mut plan = plan(&[1]);
     let first = plan
         .timeline()
-        .earliest(&gpus(1), secs(1), Window::from(at(0)));
-    plan.adopt(job(1, gpus(1), 100), first.unwrap().places, at(0), at(40));
+        .earliest(&gpus(1), secs(1), Window::from(at(0)))
+        .unwrap();
+    let mut elsewhere = first.places.clone();
+    elsewhere[0].node = NodeIx(7);
+    let unknown = plan.adopt(job(3, gpus(1), 100), elsewhere, at(0), at(40));
+    assert_eq!(unknown, Err(Refused::NoNode(NodeIx(7))));
+    assert!(plan.job(JobId(3)).is_none());
+    plan.adopt(job(1, gpus(1), 100), first.places, at(0), at(40))
+        .unwrap();
     plan.submit(job(2, gpus(1), 10), at(0));
     assert_eq!(start(&plan, 2), Some(40));
     plan.expect_end(JobId(1), at(90), at(10));
