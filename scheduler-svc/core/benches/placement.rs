@@ -32,7 +32,7 @@ const SEED: u64 = 42;
 const COMPARED: usize = 997;
 
 /// The rate of arrivals in the measurement of latency, per second.
-const RATE: u32 = 20_000;
+const RATE: u32 = 100_000;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -71,7 +71,10 @@ fn main() {
     bench.filled("best fit", BestFit);
     bench.filled("gradient", gradient.clone());
     bench.steady("best fit", BestFit);
-    bench.steady("gradient", gradient);
+    bench.steady("gradient", gradient.clone());
+    // Many more demands than a cell usually sees.
+    let demands = bench.demands.varied(8);
+    Bench { demands, ..bench }.steady("gradient", gradient);
 }
 
 /// What is measured on.
@@ -164,7 +167,8 @@ impl Bench {
     /// only the measured work moves forward: what waits behind a slow one is counted as slow,
     /// too. The work of an arrival includes ranking the nodes that departures changed.
     fn steady<R: Rule>(&self, rule_name: &str, rule: R) {
-        let name = format!("index, {rule_name}, arrivals and departures at 90 %");
+        let count = self.demands.different.len();
+        let name = format!("index, {rule_name}, arrivals and departures at 90 %, {count} demands");
         if !self.wants(&name) {
             return;
         }
@@ -292,16 +296,28 @@ impl Demands {
                 let [cpu, memory, gpus, blocks, count] = fields[..] else {
                     panic!("five fields");
                 };
-                let demand = match gpus {
-                    0 => Ok(Demand::cpu_only(cpu, memory)),
-                    1 => Demand::share(cpu, memory, blocks as u8),
-                    more => Demand::whole(cpu, memory, more as u8),
-                };
-                (demand.expect("a demand"), count)
+                (demand_of(cpu, memory, gpus, blocks), count)
             })
             .collect();
         let total = different.iter().map(|(_, count)| count).sum();
         Self { different, total }
+    }
+
+    /// Each demand in some variants, which want a little more memory one than the other.
+    fn varied(&self, variants: u32) -> Self {
+        let each = |&(demand, count): &(Demand, u32)| {
+            (0..variants).map(move |more| {
+                let (cpu, memory) = (demand.cpu_milli(), demand.memory_mib() + more);
+                (
+                    demand_of(cpu, memory, demand.gpus().into(), demand.blocks().into()),
+                    count,
+                )
+            })
+        };
+        Self {
+            different: self.different.iter().flat_map(each).collect(),
+            total: self.total * variants,
+        }
     }
 
     fn list(&self) -> impl Iterator<Item = Demand> {
@@ -319,6 +335,15 @@ impl Demands {
         }
         unreachable!("the counts add up to the total")
     }
+}
+
+fn demand_of(cpu_milli: u32, memory_mib: u32, gpus: u32, blocks: u32) -> Demand {
+    match gpus {
+        0 => Ok(Demand::cpu_only(cpu_milli, memory_mib)),
+        1 => Demand::share(cpu_milli, memory_mib, blocks as u8),
+        more => Demand::whole(cpu_milli, memory_mib, more as u8),
+    }
+    .expect("a demand")
 }
 
 /// SplitMix64.

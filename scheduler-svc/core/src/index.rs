@@ -17,8 +17,7 @@
 //! beyond it the one that was not asked for the longest is given away.
 
 mod columns;
-
-use std::collections::BTreeMap;
+mod demands;
 
 use crate::{
     cluster::{Cluster, Demand, MAX_GPUS, Node, NodeIx, Place, Refused},
@@ -26,10 +25,11 @@ use crate::{
 };
 
 use columns::Columns;
+use demands::{Demands, Found};
 
 /// The limit of columns unless another one is wanted. A change of a node takes a few
-/// nanoseconds for each.
-pub const COLUMNS: usize = 512;
+/// nanoseconds for each, and each takes a byte per node.
+pub const COLUMNS: usize = 2_048;
 
 /// A cluster and the ranks of its nodes.
 #[derive(Debug, Clone)]
@@ -37,16 +37,12 @@ pub struct Index<R> {
     rule: R,
     cluster: Cluster,
     columns: Columns,
-    /// The column of each demand that has one.
-    known: BTreeMap<Demand, usize>,
-    /// The demand of each column, and how many questions there were before its last.
-    demands: Vec<Demand>,
-    asked: Vec<u64>,
-    questions: u64,
-    limit: usize,
+    demands: Demands,
     /// The nodes that changed since the last question.
     marked: Vec<NodeIx>,
     is_marked: Vec<bool>,
+    /// Ranks of one node: for each class of demands, then for each column.
+    of_classes: Vec<Rank>,
     ranks: Vec<Rank>,
 }
 
@@ -65,13 +61,10 @@ impl<R: Rule> Index<R> {
         Self {
             rule,
             columns,
-            known: BTreeMap::new(),
-            demands: Vec::new(),
-            asked: Vec::new(),
-            questions: 0,
-            limit: limit.max(1),
+            demands: Demands::new(limit),
             marked: Vec::new(),
             is_marked: vec![false; cluster.bound()],
+            of_classes: Vec::new(),
             ranks: Vec::new(),
             cluster,
         }
@@ -92,13 +85,13 @@ impl<R: Rule> Index<R> {
     /// Ranks by another rule from now on. Every rank is forgotten.
     pub fn set_rule(&mut self, rule: R) {
         let cluster = std::mem::take(&mut self.cluster);
-        *self = Self::with_columns(cluster, rule, self.limit);
+        *self = Self::with_columns(cluster, rule, self.demands.limit());
     }
 
     /// How many demands have a column.
     #[must_use]
     pub fn columns(&self) -> usize {
-        self.demands.len()
+        self.demands.count()
     }
 
     /// The best place for a demand. Nothing is taken.
@@ -209,34 +202,14 @@ impl<R: Rule> Index<R> {
     /// The column of a demand, with every rank as it is now.
     fn column(&mut self, demand: &Demand) -> usize {
         self.repair();
-        self.questions = self.questions.saturating_add(1);
-        let column = match self.known.get(demand) {
-            Some(&column) => column,
-            None => self.fill(demand),
-        };
-        if let Some(asked) = self.asked.get_mut(column) {
-            *asked = self.questions;
-        }
-        column
-    }
-
-    /// Gives a column to a demand that has none.
-    fn fill(&mut self, demand: &Demand) -> usize {
-        let column = if self.demands.len() < self.limit {
-            self.columns.open();
-            self.demands.push(*demand);
-            self.asked.push(0);
-            self.demands.len().saturating_sub(1)
-        } else {
-            let oldest = (0..).zip(&self.asked).min_by_key(|(_, asked)| **asked);
-            let column = oldest.map_or(0, |(column, _)| column);
-            if let Some(other) = self.demands.get_mut(column) {
-                self.known.remove(other);
-                *other = *demand;
+        let column = match self.demands.ask(demand) {
+            Found::Known(column) => return column,
+            Found::Added(column) => {
+                self.columns.open();
+                column
             }
-            column
+            Found::Replaced(column) => column,
         };
-        self.known.insert(*demand, column);
         self.columns.fill(column, |ix| {
             node(&self.cluster, ix).map_or(0, |(_, node)| self.rule.rank(node, demand))
         });
@@ -245,15 +218,24 @@ impl<R: Rule> Index<R> {
 
     /// Ranks the marked nodes anew.
     fn repair(&mut self) {
-        self.ranks.resize(self.demands.len(), 0);
+        let classes = self.demands.classes();
+        self.of_classes.resize(classes.len(), 0);
         for ix in self.marked.drain(..) {
             if let Some(marked) = self.is_marked.get_mut(ix.get()) {
                 *marked = false;
             }
-            match self.cluster.node(ix) {
-                Some(node) => self.rule.ranks(node, &self.demands, &mut self.ranks),
-                None => self.ranks.fill(0),
-            }
+            let memory_free = match self.cluster.node(ix) {
+                Some(node) => {
+                    self.rule.ranks(node, classes, &mut self.of_classes);
+                    node.memory_free()
+                }
+                None => {
+                    self.of_classes.fill(0);
+                    0
+                }
+            };
+            self.demands
+                .spread(memory_free, &self.of_classes, &mut self.ranks);
             self.columns.set(ix.get(), &self.ranks);
         }
     }

@@ -15,8 +15,9 @@ pub type Rank = u8;
 
 /// What makes one node better for a demand than another.
 ///
-/// A rule looks at one node at a time, and two nodes in the same state get the same rank.
-/// That is what lets an index keep ranks until the state of a node changes.
+/// A rule looks at one node at a time, and two nodes in the same state get the same rank. The
+/// memory that a demand needs decides whether there is room, and nothing else. That is what
+/// lets an index keep ranks until the state of a node changes, and share them.
 pub trait Rule {
     /// The rank of a node for a demand: zero exactly where [`Node::fits`] says no.
     fn rank(&self, node: &Node, demand: &Demand) -> Rank;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    cluster::{GpuSet, Kind, KindSet},
+    cluster::{GpuSet, Kind, KindSet, Shape},
     fragmentation::{Definition, Gradient, Popularity},
     placement::{BestFit, scan},
 };
@@ -48,6 +48,26 @@ fn demand(mix: &mut Mix) -> Demand {
         1 => demand.on(KindSet::ANY.with(kind(1)).with(kind(2))),
         _ => demand,
     }
+}
+
+/// Demands of which some differ only in memory.
+fn demands(mix: &mut Mix, count: usize) -> Vec<Demand> {
+    let mut demands: Vec<Demand> = Vec::new();
+    while demands.len() < count {
+        let mut next = demand(mix);
+        if mix.percent(50) && !demands.is_empty() {
+            let like = mix.pick(&demands);
+            let (cpu, memory) = (like.cpu_milli(), mix.below(20_000));
+            next = match like.shape() {
+                Shape::CpuOnly => Demand::cpu_only(cpu, memory),
+                Shape::Share(blocks) => Demand::share(cpu, memory, blocks).unwrap(),
+                Shape::Whole(gpus) => Demand::whole(cpu, memory, gpus).unwrap(),
+            };
+            next = next.on(like.kinds());
+        }
+        demands.push(next);
+    }
+    demands
 }
 
 fn node(mix: &mut Mix) -> Node {
@@ -181,7 +201,7 @@ fn run<R: Rule, S: Rule>(
     let mut mix = Mix(seed);
     let mut history = History {
         index: Index::new(cell(&mut mix, nodes), rule),
-        demands: (0..30).map(|_| demand(&mut mix)).collect(),
+        demands: demands(&mut mix, 30),
         mix,
         scanned,
         held: Vec::new(),
@@ -247,7 +267,7 @@ fn large_cells_too() {
 fn a_demand_without_a_column_is_answered_again() {
     let mut mix = Mix(1);
     let mut index = Index::with_columns(cell(&mut mix, 40), BestFit, 7);
-    let demands: Vec<_> = (0..12).map(|_| demand(&mut mix)).collect();
+    let demands = demands(&mut mix, 12);
     for _ in 0..500 {
         let demand = mix.pick(&demands);
         let found = index.place(&demand);
