@@ -138,7 +138,7 @@ pub(crate) fn measure(quick: bool) {
     } else {
         (3000, 8000, 3)
     };
-    for (nodes, gangs, jobs) in [(8, false, small), (8, true, small), (32, true, large)] {
+    for (nodes, gangs, jobs) in [(8, false, large), (8, true, small), (32, true, large)] {
         let case = Case {
             nodes,
             gangs,

@@ -1,6 +1,8 @@
-//! One file per question: `rules` what is promised, `simulation` whole days, `oracle` small
+//! One file per question: `rules` what is promised, `simulation` whole days, `disorder` events
+//! in any order, `oracle` small
 //! instances of which everything is tried.
 
+mod disorder;
 mod oracle;
 mod rules;
 mod simulation;
