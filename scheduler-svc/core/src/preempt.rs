@@ -35,7 +35,7 @@ use std::{
 use cnlab_model::Timestamp;
 
 use crate::{
-    cluster::{Cluster, Fit, Node, NodeIx, Place},
+    cluster::{Cluster, Node, NodeIx, Place},
     plan::{Job, JobId},
 };
 
@@ -182,18 +182,17 @@ impl Newcomer {
 pub struct Runs {
     min_run: Duration,
     runs: BTreeMap<JobId, Running>,
-    /// By the index of the node.
-    nodes: Vec<Summary>,
+    summary: Summary,
 }
 
 impl Runs {
     /// Nothing runs yet. Work that began less than `min_run` ago does not give way.
     #[must_use]
-    pub const fn new(min_run: Duration) -> Self {
+    pub fn new(min_run: Duration) -> Self {
         Self {
             min_run,
             runs: BTreeMap::new(),
-            nodes: Vec::new(),
+            summary: Summary::default(),
         }
     }
 
@@ -204,13 +203,7 @@ impl Runs {
         let nodes = nodes_of(&running);
         self.runs.insert(id, running);
         for ix in nodes {
-            if self.nodes.len() <= ix.get() {
-                self.nodes
-                    .resize_with(ix.get().saturating_add(1), Summary::default);
-            }
-            if let Some(summary) = self.nodes.get_mut(ix.get()) {
-                summary.jobs.insert(id);
-            }
+            self.summary.insert(ix, id);
             self.recount(ix);
         }
     }
@@ -219,9 +212,7 @@ impl Runs {
     pub fn remove(&mut self, id: JobId) -> Option<Running> {
         let running = self.runs.remove(&id)?;
         for ix in nodes_of(&running) {
-            if let Some(summary) = self.nodes.get_mut(ix.get()) {
-                summary.jobs.remove(&id);
-            }
+            self.summary.remove(ix, id);
             self.recount(ix);
         }
         Some(running)
@@ -238,11 +229,19 @@ impl Runs {
     }
 
     fn recount(&mut self, ix: NodeIx) {
-        if let Some(summary) = self.nodes.get_mut(ix.get()) {
-            let jobs = std::mem::take(&mut summary.jobs);
-            summary.recount(ix, jobs.iter().filter_map(|id| self.runs.get(id)));
-            summary.jobs = jobs;
-        }
+        self.summary.recount(ix, |id| self.runs.get(&id));
+    }
+
+    /// How many jobs run.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Whether nothing runs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
     }
 
     /// A job that runs.
@@ -298,14 +297,12 @@ impl Runs {
 
     /// What may give way on a node.
     fn candidates(&self, ix: NodeIx, class: Class, now: Timestamp) -> Vec<Candidate> {
-        self.nodes
-            .get(ix.get())
-            .into_iter()
-            .flat_map(|summary| &summary.jobs)
+        self.summary
+            .jobs(ix)
             .filter_map(|id| {
-                let (running, loss) = self.candidate(*id, class, now)?;
+                let (running, loss) = self.candidate(id, class, now)?;
                 Some(Candidate {
-                    id: *id,
+                    id,
                     loss,
                     part: Room::held(running, ix),
                 })
@@ -320,43 +317,64 @@ impl Runs {
         now: Timestamp,
     ) -> Option<(BTreeSet<JobId>, Vec<Place>)> {
         let demand = &newcomer.job.ask.demand;
-        let mut offers: Vec<Reverse<(u128, NodeIx)>> = Vec::new();
+        let mut offers: Vec<(u128, NodeIx)> = Vec::new();
         for (ix, node) in suitable(cluster, newcomer) {
             let mut room = Room::free(node);
             if let Some(gpus) = room.take(demand) {
                 return Some((BTreeSet::new(), vec![Place { node: ix, gpus }]));
             }
+            let priority = newcomer.job.priority;
             let bound = self
-                .nodes
-                .get(ix.get())
-                .and_then(|summary| summary.at_least(&room, demand, newcomer.job.priority, now));
-            offers.extend(bound.map(|bound| Reverse((bound, ix))));
+                .summary
+                .at_least(ix, node, &room, demand, priority, now);
+            offers.extend(bound.map(|bound| (bound, ix)));
         }
-        // The most promising first, until no other can lose less.
-        let mut offers = BinaryHeap::from(offers);
         let mut best: Option<(Loss, NodeIx, Vec<JobId>)> = None;
-        while let Some(Reverse((bound, ix))) = offers.pop() {
+        // The most promising first, then the others that may lose less, in turn.
+        let first = offers.iter().min().copied();
+        self.improve(cluster, newcomer, now, first?.1, &mut best);
+        if let Some((least, ..)) = &best {
+            offers.retain(|(bound, _)| *bound <= least.gpu);
+        }
+        let rest = offers.into_iter().filter(|offer| Some(*offer) != first);
+        let mut rest: BinaryHeap<Reverse<(u128, NodeIx)>> = rest.map(Reverse).collect();
+        while let Some(Reverse((bound, ix))) = rest.pop() {
             if best.as_ref().is_some_and(|(least, ..)| bound > least.gpu) {
                 break;
             }
-            let room = Room::free(cluster.node(ix)?);
-            let candidates = self.candidates(ix, newcomer.class(), now);
-            // Of equal losses the lower node wins, so there an equal one will do.
-            let limit = best.as_ref().map(|(least, other, _)| {
-                if ix < *other {
-                    least.just_above()
-                } else {
-                    *least
-                }
-            });
-            if let Some((loss, victims)) = cheapest(&room, &candidates, demand, 1, limit) {
-                best = Some((loss, ix, victims));
-            }
+            self.improve(cluster, newcomer, now, ix, &mut best);
         }
         let (_, ix, victims) = best?;
         let victims: BTreeSet<JobId> = victims.into_iter().collect();
         let gpus = self.room(cluster, ix, &victims)?.take(demand)?;
         Some((victims, vec![Place { node: ix, gpus }]))
+    }
+
+    /// Takes the cheapest victims of a node where they lose less than the best so far.
+    fn improve(
+        &self,
+        cluster: &Cluster,
+        newcomer: &Newcomer,
+        now: Timestamp,
+        ix: NodeIx,
+        best: &mut Option<(Loss, NodeIx, Vec<JobId>)>,
+    ) {
+        let Some(node) = cluster.node(ix) else {
+            return;
+        };
+        let candidates = self.candidates(ix, newcomer.class(), now);
+        // Of equal losses the lower node wins, so there an equal one will do.
+        let limit = best.as_ref().map(|(least, other, _)| {
+            if ix < *other {
+                least.just_above()
+            } else {
+                *least
+            }
+        });
+        let demand = &newcomer.job.ask.demand;
+        if let Some((loss, victims)) = cheapest(&Room::free(node), &candidates, demand, 1, limit) {
+            *best = Some((loss, ix, victims));
+        }
     }
 
     /// What is free on a node once these have given way.
@@ -384,10 +402,7 @@ fn suitable<'a>(
     cluster
         .nodes()
         .filter(move |(ix, _)| ask.only.is_none_or(|only| only == *ix))
-        .filter(move |(_, node)| match node.fit(&ask.demand) {
-            Fit::NotEligible | Fit::Kind => false,
-            Fit::Fits | Fit::Cpu | Fit::Memory | Fit::Gpus => true,
-        })
+        .filter(move |(_, node)| node.is_eligible() && ask.demand.kinds().admits(node.kind()))
 }
 
 #[cfg(test)]

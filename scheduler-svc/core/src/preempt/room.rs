@@ -87,6 +87,21 @@ impl Room {
         most.min(gpus)
     }
 
+    /// Whether so many tasks with this demand fit, other than by kind.
+    #[inline]
+    pub(super) fn hosts(&self, demand: &Demand, tasks: u32) -> bool {
+        if tasks != 1 {
+            return self.tasks(demand) >= tasks;
+        }
+        // The usual question, without a division.
+        self.feeds(demand, 1)
+            && match demand.shape() {
+                Shape::CpuOnly => true,
+                Shape::Share(blocks) => self.blocks.iter().any(|free| *free >= blocks),
+                Shape::Whole(gpus) => self.idle() >= gpus.into(),
+            }
+    }
+
     /// How many GPUs are entirely free.
     pub(super) fn idle(&self) -> u32 {
         self.blocks.iter().fold(0_u32, |idle, free| {
@@ -103,7 +118,7 @@ impl Room {
     /// Takes one task out of what is free and says on which GPUs: for a share the one with the
     /// fewest blocks left, else the first ones.
     pub(super) fn take(&mut self, demand: &Demand) -> Option<GpuSet> {
-        if self.tasks(demand) == 0 {
+        if !self.hosts(demand, 1) {
             return None;
         }
         let gpus = match demand.shape() {

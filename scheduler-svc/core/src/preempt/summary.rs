@@ -1,54 +1,116 @@
-//! What runs on one node, summed up, so that most nodes need no closer look.
+//! What runs on each node, summed up, so that most nodes need no closer look.
 
 use std::collections::BTreeSet;
 
 use cnlab_model::{BLOCKS_PER_GPU, Timestamp};
 
 use crate::{
-    cluster::{Demand, NodeIx, Shape},
+    cluster::{Demand, MAX_GPUS, Node, NodeIx, Shape},
     plan::{JobId, Priority},
 };
 
 use super::{Running, class, room::Room};
 
-/// Who runs on a node, and sums over those of each priority and below.
+/// Who runs on each node, and sums over those of each priority and below.
 ///
 /// The sums count everybody of these priorities, whether or not the rest allows that they
 /// give way: they bound what can be had from above and what it costs from below.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Summary {
-    pub(super) jobs: BTreeSet<JobId>,
+    jobs: Vec<BTreeSet<JobId>>,
+    /// By priority.
     upto: [Sums; 4],
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// By node; in two lists, since most questions end with the first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Sums {
-    held: Room,
-    /// The latest moment at which the state of one of them was saved or it began.
-    newest: Option<Timestamp>,
+    held: Vec<Room>,
+    gpus: Vec<[OnGpu; MAX_GPUS]>,
+}
+
+/// Those on one GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct OnGpu {
+    /// The sum of blocks times the moment since when their work is unsaved.
+    saved: i128,
+    /// The latest such moment.
+    newest: Timestamp,
+    /// The earliest.
+    oldest: Timestamp,
+}
+
+impl Default for OnGpu {
+    fn default() -> Self {
+        Self {
+            saved: 0,
+            newest: Timestamp(i64::MIN),
+            oldest: Timestamp(i64::MAX),
+        }
+    }
 }
 
 impl Summary {
-    /// Counts again what runs here.
-    pub(super) fn recount<'a>(&mut self, ix: NodeIx, jobs: impl Iterator<Item = &'a Running>) {
-        self.upto = [Sums::default(); 4];
-        for running in jobs {
-            let held = Room::held(running, ix);
-            let saved = running.saved();
+    /// Notes that a job runs on a node. The sums are not right until [`Self::recount`].
+    pub(super) fn insert(&mut self, ix: NodeIx, id: JobId) {
+        let nodes = self.jobs.len().max(ix.get().saturating_add(1));
+        self.jobs.resize_with(nodes, BTreeSet::new);
+        for sums in &mut self.upto {
+            sums.held.resize_with(nodes, Room::default);
+            sums.gpus.resize_with(nodes, Default::default);
+        }
+        if let Some(jobs) = self.jobs.get_mut(ix.get()) {
+            jobs.insert(id);
+        }
+    }
+
+    /// Notes that a job no longer runs on a node.
+    pub(super) fn remove(&mut self, ix: NodeIx, id: JobId) {
+        if let Some(jobs) = self.jobs.get_mut(ix.get()) {
+            jobs.remove(&id);
+        }
+    }
+
+    /// Who runs on a node.
+    pub(super) fn jobs(&self, ix: NodeIx) -> impl Iterator<Item = JobId> {
+        self.jobs.get(ix.get()).into_iter().flatten().copied()
+    }
+
+    /// Counts again what runs on a node.
+    pub(super) fn recount<'a>(
+        &mut self,
+        ix: NodeIx,
+        running: impl Fn(JobId) -> Option<&'a Running>,
+    ) {
+        let mut upto = [(Room::default(), [OnGpu::default(); MAX_GPUS]); 4];
+        for running in self.jobs(ix).filter_map(running) {
+            let part = Room::held(running, ix);
             let level = class::level(running.job.priority);
-            for (sums, upto) in self.upto.iter_mut().zip(1..) {
+            for ((held, gpus), upto) in upto.iter_mut().zip(1..) {
                 if level <= upto {
-                    sums.held = sums.held.plus(&held);
-                    sums.newest = sums.newest.max(Some(saved));
+                    *held = held.plus(&part);
+                    for (on, blocks) in gpus.iter_mut().zip(part.blocks) {
+                        on.add(blocks, running.saved());
+                    }
                 }
+            }
+        }
+        for (sums, (held, gpus)) in self.upto.iter_mut().zip(upto) {
+            if let Some(slot) = sums.held.get_mut(ix.get()) {
+                *slot = held;
+            }
+            if let Some(slot) = sums.gpus.get_mut(ix.get()) {
+                *slot = gpus;
             }
         }
     }
 
-    /// A bound of the GPU time that is lost if a task gets room here: at least that much.
-    /// `None` where it cannot get room.
+    /// A bound of the GPU time that is lost if a task gets room on a node that has this much
+    /// free: at least that much. `None` where it cannot get room.
     pub(super) fn at_least(
         &self,
+        ix: NodeIx,
+        node: &Node,
         room: &Room,
         demand: &Demand,
         priority: Priority,
@@ -56,28 +118,70 @@ impl Summary {
     ) -> Option<u128> {
         let level = usize::try_from(class::level(priority)).ok()?;
         let sums = self.upto.get(level.checked_sub(1)?)?;
-        let newest = sums.newest?;
-        if room.plus(&sums.held).tasks(demand) == 0 {
+        let held = sums.held.get(ix.get())?;
+        if !room.plus(held).hosts(demand, 1) {
             return None;
         }
-        // Every block that is short was held by somebody who worked at least so long.
-        let short = short(room, demand);
-        Some(now.since(newest).as_micros().saturating_mul(short.into()))
+        let on_gpus = sums.gpus.get(ix.get())?;
+        let gpus = room.blocks.into_iter().zip(held.blocks).zip(on_gpus);
+        let gpus = gpus
+            .take(node.gpus().into())
+            .map(|((free, held), on)| (free, held, on));
+        Some(match demand.shape() {
+            Shape::CpuOnly => 0,
+            Shape::Share(blocks) => gpus
+                .filter(|(free, held, _)| free.saturating_add(*held) >= blocks)
+                .map(|(free, held, on)| on.part(held, blocks.saturating_sub(free), now))
+                .min()?,
+            // Everybody on the GPUs goes; who is on several is counted on each with the
+            // blocks there.
+            Shape::Whole(count) => {
+                let mut costs = [u128::MAX; MAX_GPUS];
+                for (cost, (free, held, on)) in costs.iter_mut().zip(gpus) {
+                    if free.saturating_add(held) == BLOCKS_PER_GPU {
+                        *cost = on.all(held, now);
+                    }
+                }
+                let gpus = costs.get_mut(..node.gpus().into())?;
+                gpus.sort_unstable();
+                gpus.iter()
+                    .take(count.into())
+                    .fold(0, |sum: u128, cost| sum.saturating_add(*cost))
+            }
+        })
     }
 }
 
-/// How many blocks have to become free for one task, wherever it goes.
-fn short(room: &Room, demand: &Demand) -> u32 {
-    let mut free = room.blocks;
-    free.sort_unstable();
-    let mut most = free.iter().rev();
-    match demand.shape() {
-        Shape::CpuOnly => 0,
-        Shape::Share(blocks) => blocks
-            .saturating_sub(most.next().copied().unwrap_or(0))
-            .into(),
-        Shape::Whole(gpus) => most.take(gpus.into()).fold(0_u32, |short, free| {
-            short.saturating_add(BLOCKS_PER_GPU.saturating_sub(*free).into())
-        }),
+// Products of 64 bits and at most a hundred blocks stay below 2^71, so nothing here wraps;
+// saturating multiplication of 128 bits would take most of the time.
+impl OnGpu {
+    fn add(&mut self, blocks: u8, saved: Timestamp) {
+        if blocks > 0 {
+            let weighted = i128::from(saved.0).wrapping_mul(blocks.into());
+            self.saved = self.saved.wrapping_add(weighted);
+            self.newest = self.newest.max(saved);
+            self.oldest = self.oldest.min(saved);
+        }
+    }
+
+    /// What is lost at least when all the blocks held here become free.
+    fn all(&self, held: u8, now: Timestamp) -> u128 {
+        let worked = i128::from(now.0)
+            .wrapping_mul(held.into())
+            .wrapping_sub(self.saved);
+        u128::try_from(worked).unwrap_or(0)
+    }
+
+    /// What is lost at least when so many of the blocks held here become free: each was held
+    /// by somebody who worked no shorter than the newest, and those that stay by nobody who
+    /// worked longer than the oldest.
+    fn part(&self, held: u8, short: u8, now: Timestamp) -> u128 {
+        // As `Timestamp::since`, without the detour by seconds: this is asked very often.
+        let each = |saved: Timestamp, blocks: u8| {
+            let worked = u64::try_from(now.0.saturating_sub(saved.0)).unwrap_or(0);
+            u128::from(worked).wrapping_mul(blocks.into())
+        };
+        let stay = held.saturating_sub(short);
+        each(self.newest, short).max(self.all(held, now).saturating_sub(each(self.oldest, stay)))
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::{
-    cluster::{Demand, MAX_GPUS, Shape},
+    cluster::{Demand, Shape},
     plan::JobId,
 };
 
@@ -33,20 +33,20 @@ pub(super) fn cheapest(
     tasks: u32,
     limit: Option<Loss>,
 ) -> Option<(Loss, Vec<JobId>)> {
-    if room.tasks(demand) >= tasks {
+    if room.hosts(demand, tasks) {
         return limit
             .is_none_or(|limit| limit > Loss::default())
             .then(|| (Loss::default(), Vec::new()));
     }
     let all = candidates.iter().fold(*room, |all, c| all.plus(&c.part));
-    if all.tasks(demand) < tasks {
+    if !all.hosts(demand, tasks) {
         return None;
     }
     let chosen = if tasks == 1 && room.feeds(demand, 1) {
         // Only GPUs are short, so each GPU, or each set of them, is a question of its own.
         match demand.shape() {
-            Shape::Share(blocks) => share(room, candidates, blocks),
-            Shape::Whole(gpus) => whole(room, candidates, gpus),
+            Shape::Share(blocks) => share(room, candidates, blocks, limit),
+            Shape::Whole(gpus) => whole(room, candidates, gpus, limit),
             // Without GPUs there would be room already.
             Shape::CpuOnly => None,
         }
@@ -69,49 +69,78 @@ type Chosen = (Loss, Vec<usize>);
 
 /// One GPU with so many free blocks: for each GPU a knapsack to be covered, of at most a
 /// hundred units.
-fn share(room: &Room, candidates: &[Candidate], blocks: u8) -> Option<Chosen> {
-    (0..MAX_GPUS)
-        .filter_map(|gpu| {
-            let free = room.blocks.get(gpu)?;
-            let short = blocks.saturating_sub(*free);
-            cover(candidates, gpu, short)
-        })
-        .min()
+fn share(room: &Room, candidates: &[Candidate], blocks: u8, limit: Option<Loss>) -> Option<Chosen> {
+    let mut best: Option<Chosen> = None;
+    for (gpu, free) in room.blocks.iter().enumerate() {
+        let bound = best.as_ref().map(|(least, _)| *least).or(limit);
+        let short = blocks.saturating_sub(*free);
+        best = cover(candidates, gpu, short, bound).or(best);
+    }
+    best
 }
 
-/// The cheapest candidates that free so many blocks of one GPU.
-fn cover(candidates: &[Candidate], gpu: usize, short: u8) -> Option<Chosen> {
-    let short = usize::from(short);
-    // best[n]: the cheapest way to free at least n blocks.
-    let mut best: Vec<Option<Chosen>> = vec![None; short.saturating_add(1)];
-    *best.first_mut()? = Some((Loss::default(), Vec::new()));
-    for (index, candidate) in candidates.iter().enumerate() {
-        let frees = usize::from(*candidate.part.blocks.get(gpu)?);
-        if frees == 0 {
-            continue;
-        }
-        for want in (1..=short).rev() {
-            let Some(Some((loss, before))) = best.get(want.saturating_sub(frees)) else {
-                continue;
-            };
-            let loss = loss.plus(candidate.loss);
-            if best
-                .get(want)
-                .is_some_and(|own| own.as_ref().is_none_or(|(own, _)| loss < *own))
+/// The cheapest candidates that free so many blocks of one GPU, if they cost less than the
+/// bound.
+fn cover(candidates: &[Candidate], gpu: usize, short: u8, bound: Option<Loss>) -> Option<Chosen> {
+    let here: Vec<(usize, u8, Loss)> = candidates
+        .iter()
+        .enumerate()
+        .map(|(index, candidate)| {
+            let blocks = candidate.part.blocks.get(gpu).copied().unwrap_or(0);
+            (index, blocks, candidate.loss)
+        })
+        .filter(|(_, blocks, _)| *blocks > 0)
+        .collect();
+    let sum = here.iter().fold(0_u32, |sum, (_, blocks, _)| {
+        sum.saturating_add((*blocks).into())
+    });
+    let stays = sum.checked_sub(short.into())?;
+    // Whoever stays saves no more per block than the dearest, so most GPUs end here.
+    let all = here
+        .iter()
+        .fold(0_u128, |all, (.., loss)| all.saturating_add(loss.gpu));
+    let saves = here
+        .iter()
+        .filter_map(|(_, blocks, loss)| {
+            Some(loss.gpu.checked_div((*blocks).into())?.saturating_add(1))
+        })
+        .max()
+        .unwrap_or(0);
+    let least = all.saturating_sub(saves.saturating_mul(stays.into()));
+    if bound.is_some_and(|bound| least > bound.gpu) {
+        return None;
+    }
+    // best[n]: the cheapest way to free at least n blocks, and who goes, one bit for each. At
+    // most a hundred have a block of one GPU.
+    let mut best: Vec<Option<(Loss, u128)>> = vec![None; usize::from(short).saturating_add(1)];
+    *best.first_mut()? = Some((Loss::default(), 0));
+    let mut bit = 1_u128;
+    for (_, frees, loss) in &here {
+        // From the top, so that nobody is counted twice.
+        for want in (1..best.len()).rev() {
+            let before = best.get(want.saturating_sub((*frees).into()));
+            if let Some((least, going)) = before.copied().flatten()
+                && let with = least.plus(*loss)
+                && bound.is_none_or(|bound| with < bound)
+                && let Some(slot) = best.get_mut(want)
+                && slot.is_none_or(|(own, _)| with < own)
             {
-                let mut with = before.clone();
-                with.push(index);
-                if let Some(slot) = best.get_mut(want) {
-                    *slot = Some((loss, with));
-                }
+                *slot = Some((with, going | bit));
             }
         }
+        bit <<= 1;
     }
-    best.pop().flatten()
+    let (loss, going) = best.pop().flatten()?;
+    let victims = here
+        .iter()
+        .enumerate()
+        .filter(|(bit, _)| going >> bit & 1 == 1)
+        .map(|(_, (index, ..))| *index);
+    Some((loss, victims.collect()))
 }
 
 /// So many entirely free GPUs: every set of that many is tried, with all who are on it.
-fn whole(room: &Room, candidates: &[Candidate], gpus: u8) -> Option<Chosen> {
+fn whole(room: &Room, candidates: &[Candidate], gpus: u8, limit: Option<Loss>) -> Option<Chosen> {
     let all = candidates.iter().fold(*room, |all, c| all.plus(&c.part));
     let clearable: Vec<usize> = all
         .blocks
@@ -124,7 +153,8 @@ fn whole(room: &Room, candidates: &[Candidate], gpus: u8) -> Option<Chosen> {
     let mut sets = vec![(0_usize, 0_u16, Loss::default(), Vec::new())];
     // A depth-first walk: clear the next GPU or leave it.
     while let Some((next, cleared, loss, victims)) = sets.pop() {
-        if best.as_ref().is_some_and(|(least, _)| loss >= *least) {
+        let bound = best.as_ref().map(|(least, _)| *least).or(limit);
+        if bound.is_some_and(|bound| loss >= bound) {
             continue;
         }
         if cleared == u16::from(gpus) {
@@ -199,7 +229,7 @@ impl<'a> Search<'a> {
             return;
         }
         self.steps = self.steps.saturating_sub(1);
-        if now.tasks(self.demand) >= self.tasks {
+        if now.hosts(self.demand, self.tasks) {
             self.best = Some((loss, self.going.clone()));
             return;
         }
@@ -208,7 +238,7 @@ impl<'a> Search<'a> {
         };
         let next = depth.saturating_add(1);
         let without = most.minus(&candidate.part);
-        if without.tasks(self.demand) >= self.tasks {
+        if without.hosts(self.demand, self.tasks) {
             self.descend(next, now, without, loss);
         }
         self.going.push(index);

@@ -206,7 +206,7 @@ fn random_traces_on_every_product_stay_legal() {
             let mut dice = Dice::new(seed);
             let mut book = Book::new(product);
             let mut asks: BTreeMap<u128, Ask> = BTreeMap::new();
-            for number in 0..300_u128 {
+            for number in 0..200_u128 {
                 if dice.below(5) < 2
                     && let Some(leaving) = asks
                         .keys()
