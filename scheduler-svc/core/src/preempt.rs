@@ -182,7 +182,11 @@ impl Newcomer {
 pub struct Runs {
     min_run: Duration,
     runs: BTreeMap<JobId, Running>,
+    /// Of those who may give way at `as_of`.
     summary: Summary,
+    as_of: Timestamp,
+    /// When another may on a node.
+    due: BTreeSet<(Timestamp, NodeIx)>,
 }
 
 impl Runs {
@@ -193,6 +197,8 @@ impl Runs {
             min_run,
             runs: BTreeMap::new(),
             summary: Summary::default(),
+            as_of: Timestamp(i64::MIN),
+            due: BTreeSet::new(),
         }
     }
 
@@ -201,8 +207,10 @@ impl Runs {
         let id = running.job.id;
         self.remove(id);
         let nodes = nodes_of(&running);
+        let from = running.since.plus(self.min_run);
         self.runs.insert(id, running);
         for ix in nodes {
+            self.due.insert((from, ix));
             self.summary.insert(ix, id);
             self.recount(ix);
         }
@@ -228,8 +236,24 @@ impl Runs {
         }
     }
 
+    /// Counts those in whose minimum run time has passed. Where the clock was set back too many
+    /// are counted, which only makes bounds wider.
+    fn pass(&mut self, now: Timestamp) {
+        self.as_of = self.as_of.max(now);
+        while let Some((from, ix)) = self.due.pop_first() {
+            if from > self.as_of {
+                self.due.insert((from, ix));
+                break;
+            }
+            self.recount(ix);
+        }
+    }
+
     fn recount(&mut self, ix: NodeIx) {
-        self.summary.recount(ix, |id| self.runs.get(&id));
+        let may =
+            |running: &&Running| !running.fixed && running.since.plus(self.min_run) <= self.as_of;
+        self.summary
+            .recount(ix, |id| self.runs.get(&id).filter(may));
     }
 
     /// How many jobs run.
@@ -256,13 +280,13 @@ impl Runs {
     /// the book in which what runs is held.
     #[must_use]
     pub fn reclaim(
-        &self,
+        &mut self,
         cluster: &Cluster,
         newcomer: &Newcomer,
         now: Timestamp,
     ) -> Option<Reclaim> {
-        let ask = &newcomer.job.ask;
-        let (victims, places) = match ask.tasks {
+        self.pass(now);
+        let (victims, places) = match newcomer.job.ask.tasks {
             0 => return None,
             1 => self.one(cluster, newcomer, now)?,
             tasks => self.gang(cluster, newcomer, tasks, now)?,

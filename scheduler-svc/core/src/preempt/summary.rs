@@ -13,8 +13,7 @@ use super::{Running, class, room::Room};
 
 /// Who runs on each node, and sums over those of each priority and below.
 ///
-/// The sums count everybody of these priorities, whether or not the rest allows that they
-/// give way: they bound what can be had from above and what it costs from below.
+/// The sums may count some who do not give way to a certain newcomer: they bound what can be had from above and what it costs from below.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Summary {
     jobs: Vec<BTreeSet<JobId>>,

@@ -235,7 +235,7 @@ fn nobody_gives_way_within_the_minimum_run_time_or_when_fixed() {
         at(0),
     );
     fixed.fixed = true;
-    let (cluster, runs) = cell(&[young, fixed]);
+    let (cluster, mut runs) = cell(&[young, fixed]);
     let urgent = newcomer(job(3, share(50), Priority::Critical));
     let just_before = Timestamp(at(10).0 - 1);
     assert_eq!(runs.reclaim(&cluster, &urgent, just_before), None);
@@ -259,7 +259,7 @@ fn nobody_gives_way_where_the_newcomer_could_not_start() {
         vec![place(0, &[1])],
         at(0),
     );
-    let (mut cluster, runs) = cell(&[one, other]);
+    let (mut cluster, mut runs) = cell(&[one, other]);
     let two = Demand::whole(1_000, 1_000, 2).unwrap();
     let urgent = |demand| newcomer(job(3, demand, Priority::High));
     assert_eq!(runs.reclaim(&cluster, &urgent(two), at(60)), None);
@@ -286,14 +286,14 @@ fn of_equal_losses_the_lower_priority_and_then_fewer_processors_go() {
         running.checkpoint = Some(at(60));
         running
     };
-    let (cluster, runs) = cell(&[
+    let (cluster, mut runs) = cell(&[
         saved(1, 0, Priority::Normal, 100),
         saved(2, 1, Priority::Low, 4_000),
     ]);
     let urgent = newcomer(job(3, share(50), Priority::High));
     let reclaim = runs.reclaim(&cluster, &urgent, at(60)).unwrap();
     assert_eq!(victims(&reclaim), [2]);
-    let (cluster, runs) = cell(&[
+    let (cluster, mut runs) = cell(&[
         saved(1, 0, Priority::Low, 4_000),
         saved(2, 1, Priority::Low, 100),
     ]);
