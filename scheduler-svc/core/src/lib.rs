@@ -2,7 +2,8 @@
 //! follow what.
 //!
 //! **Invariants**: no I/O, no async, no clock and no randomness; the same input gives the
-//! same answer, whatever the order in which nodes are named; integers only.
+//! same answer, whatever the order in which nodes are named; integers only, but for the
+//! published baseline in `fragmentation`.
 //!
 //! ```text
 //! rows ──▶ Snapshot ─┐
