@@ -27,7 +27,7 @@ pub(crate) struct Demands {
 
 impl Demands {
     pub(crate) fn read() -> Self {
-        let rows = include_str!("openb_default.csv").lines().skip(1);
+        let rows = include_str!("../openb_default.csv").lines().skip(1);
         let different: Vec<_> = rows
             .map(|row| {
                 let fields: Vec<u32> = row
