@@ -240,11 +240,15 @@ impl Runs {
     /// are counted, which only makes bounds wider.
     fn pass(&mut self, now: Timestamp) {
         self.as_of = self.as_of.max(now);
+        let mut nodes = BTreeSet::new();
         while let Some((from, ix)) = self.due.pop_first() {
             if from > self.as_of {
                 self.due.insert((from, ix));
                 break;
             }
+            nodes.insert(ix);
+        }
+        for ix in nodes {
             self.recount(ix);
         }
     }
