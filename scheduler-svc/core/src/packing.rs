@@ -14,10 +14,15 @@
 //! GPU-Sharing Workloads with Fragmentation Gradient Descent", USENIX ATC 2023.
 
 pub mod board;
+mod bundle;
 pub mod cutting;
 pub mod fgd;
+mod gaps;
+pub mod moves;
 pub mod plan;
 pub mod policy;
+pub mod popularity;
+mod rounding;
 
 use crate::cluster::{Demand, GpuSet, Kind, KindSet, MAX_GPUS, Node};
 
@@ -199,3 +204,6 @@ impl Free {
         best.map(|(_, gpu)| GpuSet::one(gpu))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::grid::Contender;
+use crate::contender::Contender;
 use crate::report::Row;
 
 const LEFT: f64 = 110.0;
@@ -11,9 +11,9 @@ const LINE: f64 = 26.0;
 const TOP: f64 = 60.0;
 /// The least allocation shown, in per cent.
 const LEAST: f64 = 78.0;
-const COLOURS: [&str; 10] = [
+const COLOURS: [&str; 11] = [
     "#9e9e9e", "#c49c94", "#c5b0d5", "#98df8a", "#ffbb78", "#1f77b4", "#d62728", "#ff9896",
-    "#2ca02c", "#9467bd",
+    "#2ca02c", "#bcbddc", "#9467bd",
 ];
 
 fn x(percent: f64) -> f64 {
@@ -38,7 +38,7 @@ pub fn svg(rows: &[Row]) -> String {
             at + 9.0,
             policy.name()
         );
-        at += 78.0;
+        at += 72.0;
     }
     let mut mark = LEAST;
     while mark <= 100.0 {

@@ -6,6 +6,7 @@
 //! leaves, and one that fits nowhere is dropped. The order of the nodes is shuffled too: it
 //! breaks ties.
 
+use scheduler_core::cluster::Demand;
 use scheduler_core::packing::fgd::Popular;
 use scheduler_core::packing::{Class, Free};
 
@@ -101,6 +102,20 @@ impl Workload {
                 .map(|(&class, &count)| Popular { class, count })
                 .collect(),
         }
+    }
+
+    /// What a task of a class asks for.
+    #[must_use]
+    pub fn demand(&self, class: usize, memory: u32) -> Demand {
+        let class = self.classes[class].class;
+        let demand = match class.gpus {
+            0 => Ok(Demand::cpu_only(class.cpu, memory)),
+            1 => Demand::share(class.cpu, memory, class.blocks),
+            gpus => Demand::whole(class.cpu, memory, gpus),
+        };
+        // Classes come from demands, so they are valid.
+        let demand = demand.unwrap_or(Demand::cpu_only(class.cpu, memory));
+        demand.on(class.kinds)
     }
 
     /// The GPUs of the cluster, in blocks.

@@ -4,68 +4,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use scheduler_core::packing::plan::Settings;
-
-use crate::baseline::Baseline;
-use crate::experiment::{Experiment, Workload};
-use crate::planned::Planned;
-use crate::replay::{self, Illegal, Outcome, Policy};
-
-/// A policy by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Contender {
-    /// A published one.
-    Published(Baseline),
-    /// The scheduler's own, guided by plans, which knows the popularity of the pod list.
-    Planned(Settings),
-}
-
-impl Contender {
-    /// The scheduler's own with its default settings.
-    pub const PLAN: Self = Self::Planned(Settings::DEFAULT);
-
-    /// All that the grid runs unless told otherwise.
-    #[must_use]
-    pub fn all() -> Vec<Self> {
-        let published = Baseline::ALL.into_iter().map(Self::Published);
-        published.chain([Self::PLAN]).collect()
-    }
-
-    /// Its name in tables.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Published(baseline) => baseline.name(),
-            Self::Planned(_) => "PLAN",
-        }
-    }
-
-    /// What it is, in a few words.
-    #[must_use]
-    pub fn describe(self) -> &'static str {
-        match self {
-            Self::Published(_) => "as published",
-            Self::Planned(_) => "guided by plans, popularity known, nothing moved",
-        }
-    }
-
-    /// Whether the bound holds for it: it moves nothing and lets nothing wait.
-    #[must_use]
-    pub fn is_bounded(self) -> bool {
-        match self {
-            Self::Published(_) | Self::Planned(_) => true,
-        }
-    }
-
-    /// The policy, ready for a run.
-    #[must_use]
-    pub fn policy<'a>(self, workload: &'a Workload, run: &'a Experiment) -> Box<dyn Policy + 'a> {
-        match self {
-            Self::Published(baseline) => baseline.policy(workload, run),
-            Self::Planned(settings) => Box::new(Planned::new(workload, run, settings)),
-        }
-    }
-}
+use crate::contender::Contender;
+use crate::experiment::Workload;
+use crate::queue::{self, LENGTH};
+use crate::replay::{self, Illegal, Outcome};
 
 /// What a run came to: column, workload, seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,10 +42,16 @@ pub fn run(
                     }
                     let (workload, seed) = (job / seeds.len(), seeds[job % seeds.len()]);
                     let experiment = workloads[workload].experiment(seed);
+                    let queued = queue::reorder(&workloads[workload], &experiment, LENGTH);
                     for (policy, contender) in policies.iter().enumerate() {
-                        let mut instance = contender.policy(&workloads[workload], &experiment);
+                        let experiment = if contender.is_queued() {
+                            &queued
+                        } else {
+                            &experiment
+                        };
+                        let mut instance = contender.policy(&workloads[workload], experiment);
                         let outcome =
-                            replay::run(&workloads[workload], &experiment, instance.as_mut());
+                            replay::run(&workloads[workload], experiment, instance.as_mut());
                         let cell = outcome.map(|outcome| Cell {
                             policy,
                             workload,

@@ -16,6 +16,7 @@
 
 pub mod baseline;
 pub mod chart;
+pub mod contender;
 pub mod experiment;
 pub mod grid;
 pub mod openb;
@@ -23,6 +24,7 @@ pub mod options;
 pub mod planned;
 pub mod prng;
 pub mod published;
+pub mod queue;
 pub mod replay;
 pub mod report;
 pub mod trace;

@@ -1,8 +1,8 @@
 //! The command line.
 
 use crate::baseline::Baseline;
+use crate::contender::Contender;
 use crate::experiment::SEEDS;
-use crate::grid::Contender;
 use crate::published::PUBLISHED;
 
 /// What is printed when the command line is not understood.
@@ -10,7 +10,8 @@ pub const USAGE: &str = "\
 usage: scheduler-sim grid [option=value]…
 
   workloads=a,b,…   of the 17 of the paper (all)
-  policies=a,b,…    Random,DotProd,Clustering,Packing,BestFit,FGD,PLAN,LEARNED (all)
+  policies=a,b,…    Random,DotProd,Clustering,Packing,BestFit,FGD,PLAN,LEARNED,MOVES,
+                    QUEUED-FGD,QUEUED (all)
   seeds=N           how many, from the first on (10)
   first=N           the first seed (42, as published)
   threads=N         (2)

@@ -70,6 +70,13 @@ impl<S: Score> Board<S> {
         &mut self.score
     }
 
+    /// Replaces what rates them.
+    pub fn rescore(&mut self, score: S) {
+        self.score = score;
+        self.rows.clear();
+        self.forget();
+    }
+
     /// Replaces what is free on every node.
     pub fn replace(&mut self, nodes: Vec<Free>) {
         self.memory = nodes.iter().map(|node| node.memory).collect();

@@ -148,7 +148,7 @@ impl Fgd {
         sum + idle_usable(table, line, idle)
     }
 
-    /// The fragmentation of a node, in thousandths of a GPU times [`Fgd::weight`].
+    /// The fragmentation of a node, in blocks times [`Fgd::weight`].
     #[must_use]
     pub fn fragmentation(&self, node: &Free) -> i64 {
         i64::from(node.total()) * self.weight - self.usable(node, node.cpu)

@@ -18,15 +18,21 @@
 
 use std::collections::VecDeque;
 
+use super::bundle::{self, Accept, Bundle};
+use super::gaps::{Gaps, room_key};
+use super::rounding::Rounding;
 use super::{Class, Free, WHOLE, cutting};
-use crate::cluster::{GpuSet, KindSet};
+use crate::cluster::GpuSet;
+
+/// Processor time that is kept for a task that a move will bring, in thousandths of a core.
+const GUEST: u32 = 11_000;
 
 /// What a plan is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Arrivals between two plans.
     pub every: u32,
-    /// Plans look ahead until the demand would be this much of the cluster's GPUs, in
+    /// Plans look ahead until the demand would be this much of what is free of GPUs, in
     /// thousandths.
     pub horizon: u32,
     /// The expected small shares that are planned into gaps, in thousandths.
@@ -35,6 +41,8 @@ pub struct Settings {
     pub big: u8,
     /// Processor time to keep for each idle GPU of a node, in thousandths of a core.
     pub reserve: u32,
+    /// Tasks that may be moved, in thousandths of those placed.
+    pub moves: u32,
 }
 
 impl Settings {
@@ -44,6 +52,7 @@ impl Settings {
         horizon: 1000,
         small: 1000,
         big: 80,
+        moves: 0,
         reserve: 9_000,
     };
 }
@@ -81,132 +90,6 @@ pub struct Plan {
     pub slots: Vec<VecDeque<Slot>>,
     /// What is left of each node when all slots are used.
     pub spare: Vec<Free>,
-}
-
-/// How many of each class come with the next `arrivals` (in thousandths), for the classes of
-/// one group: the largest first, fractions carried over.
-struct Rounding {
-    all: u64,
-    carry: u64,
-    arrivals: u64,
-}
-
-impl Rounding {
-    fn new(all: u64, arrivals: u64) -> Self {
-        Self {
-            all: all * 1000,
-            carry: all * 500,
-            arrivals,
-        }
-    }
-
-    fn next(&mut self, count: u32) -> u32 {
-        self.carry += u64::from(count) * self.arrivals;
-        let whole = self.carry / self.all;
-        self.carry -= whole * self.all;
-        u32::try_from(whole).unwrap_or(u32::MAX)
-    }
-}
-
-/// Tasks that share one GPU which is idle now.
-#[derive(Debug, Clone)]
-struct Bundle {
-    members: Vec<usize>,
-    cpu: u32,
-    memory: u32,
-    room: u8,
-    kinds: Accept,
-}
-
-impl Bundle {
-    fn empty() -> Self {
-        Self {
-            members: Vec::new(),
-            cpu: 0,
-            memory: 0,
-            room: WHOLE,
-            kinds: Accept::ALL,
-        }
-    }
-
-    fn add(&mut self, id: usize, expected: &Expected, kinds: Accept) {
-        self.members.push(id);
-        self.cpu += expected.class.cpu;
-        self.memory += expected.memory;
-        self.room -= expected.class.blocks;
-        self.kinds = self.kinds.and(kinds);
-    }
-}
-
-/// What is free on used GPUs: node and GPU, by the room.
-struct Gaps {
-    by_room: Vec<Vec<(usize, usize)>>,
-}
-
-impl Gaps {
-    fn new(nodes: &[Free]) -> Self {
-        let mut gaps = Self {
-            by_room: vec![Vec::new(); usize::from(WHOLE)],
-        };
-        for (index, node) in nodes.iter().enumerate() {
-            for (gpu, &free) in node.gpus().iter().enumerate() {
-                if free < WHOLE {
-                    gaps.put(index, gpu, free);
-                }
-            }
-        }
-        gaps
-    }
-
-    fn put(&mut self, node: usize, gpu: usize, room: u8) {
-        if room > 0 {
-            self.by_room[usize::from(room)].push((node, gpu));
-        }
-    }
-
-    fn rooms(&self) -> Vec<(u8, u32)> {
-        (0_u8..)
-            .zip(&self.by_room)
-            .map(|(room, list)| (room, u32::try_from(list.len()).unwrap_or(u32::MAX)))
-            .collect()
-    }
-}
-
-/// Of gaps with the same room the one with the highest key is taken: most processor time per
-/// idle GPU, of nodes without an idle GPU any.
-fn room_key(cpu: u32, idle: u32) -> u32 {
-    (cpu / 100)
-        .checked_div(idle)
-        .map_or(900, |key| key.min(900))
-}
-
-/// The kinds that several tasks accept together, as bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Accept(u64);
-
-impl Accept {
-    const ALL: Self = Self(u64::MAX);
-
-    fn of(kinds: KindSet) -> Self {
-        if kinds == KindSet::ANY {
-            return Self::ALL;
-        }
-        let mut bits = 0;
-        for number in 0..crate::cluster::Kind::LIMIT {
-            if crate::cluster::Kind::new(number).is_some_and(|kind| kinds.admits(kind)) {
-                bits |= 1 << number;
-            }
-        }
-        Self(bits)
-    }
-
-    fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    fn admits(self, node: &Free) -> bool {
-        self.0 & 1 << node.kind.number() != 0
-    }
 }
 
 /// Something that goes to one node: a bundle, a task on entire GPUs or on none.
@@ -272,18 +155,33 @@ impl Planner {
         }
     }
 
-    /// How many arrivals there are until the demand is the horizon's part of `capacity` blocks.
+    /// How many arrivals there are until the demand is the horizon's part of `free` blocks.
     #[must_use]
-    pub fn arrivals(&self, capacity: u64) -> u64 {
+    pub fn arrivals(&self, free: u64) -> u64 {
         let total = |e: &Expected| u64::from(e.class.total()) * u64::from(e.count);
         let blocks: u64 = self.expected.iter().map(total).sum();
-        let wanted = capacity * u64::from(self.settings.horizon) / 1000;
+        let wanted = free * u64::from(self.settings.horizon) / 1000;
         (wanted * self.all).checked_div(blocks).unwrap_or(0)
     }
 
-    /// Lays out the next `arrivals` on nodes as they are now.
+    /// Whether shares are to open idle GPUs before they fill gaps: where few ask for entire
+    /// GPUs, and always where moves can bring shares together. The sooner no GPU has room for a
+    /// big share, the fewer are admitted, each of which strands what is beside it.
     #[must_use]
-    pub fn plan(&self, nodes: &[Free], arrivals: u64) -> Plan {
+    pub fn opens_first(&self) -> bool {
+        let blocks = |e: &Expected| u64::from(e.class.total()) * u64::from(e.count);
+        let all: u64 = self.expected.iter().map(blocks).sum();
+        let entire = self
+            .expected
+            .iter()
+            .filter(|e| e.class.total() >= u32::from(WHOLE));
+        self.settings.moves > 0 || entire.map(blocks).sum::<u64>() * 4 <= all
+    }
+
+    /// Lays out the next `arrivals` on nodes as they are now. Small shares that `apart` moves
+    /// can bring together later are laid out on GPUs of their own.
+    #[must_use]
+    pub fn plan(&self, nodes: &[Free], arrivals: u64, apart: u64) -> Plan {
         let mut plan = Plan {
             slots: vec![VecDeque::new(); self.expected.len()],
             spare: nodes.to_vec(),
@@ -291,15 +189,19 @@ impl Planner {
         let arrivals = arrivals * 1000;
         let mut gaps = Gaps::new(&plan.spare);
         let mut left = self.small(arrivals);
+        let hidden = gaps.hide(2 * apart);
         let cut = self.cut(&mut plan, &mut gaps, &mut left);
+        let pairs = apart.saturating_sub(hidden.len() as u64 / 2);
+        let cut = bundle::split(cut, pairs, GUEST, &self.expected, &self.accept);
+        Self::keep_processors(&mut plan, &hidden);
         for (id, count) in &mut left {
             self.fill_gaps(&mut plan, &mut gaps, *id, count);
         }
-        let bundles = self.bundle_into(cut, &left);
+        let bundles = bundle::fill(cut, &left, &self.expected, &self.accept);
         let idle: u64 = plan.spare.iter().map(|node| u64::from(node.idle())).sum();
         let until = self.until(bundles.len() as u64, arrivals, idle);
         let big = self.big_shares(until);
-        let bundles = self.bundle_into(bundles, &big);
+        let bundles = bundle::fill(bundles, &big, &self.expected, &self.accept);
         let items = self.items(bundles, until, arrivals);
         self.assign(&mut plan, items);
         plan
@@ -344,6 +246,14 @@ impl Planner {
             }
         }
         bundles
+    }
+
+    /// Keeps processor time on the nodes of gaps that moves will fill.
+    fn keep_processors(plan: &mut Plan, gaps: &[usize]) {
+        for &node in gaps {
+            let cpu = &mut plan.spare[node].cpu;
+            *cpu = cpu.saturating_sub(GUEST);
+        }
     }
 
     /// Plans one pattern into one gap: of those that have room the node with most processors
@@ -532,39 +442,6 @@ impl Planner {
             }
         }
         shares
-    }
-
-    /// Puts shares together, best fit, in the given order.
-    fn bundle_into(&self, mut bundles: Vec<Bundle>, shares: &[(usize, u32)]) -> Vec<Bundle> {
-        let mut rooms: Vec<Vec<usize>> = vec![Vec::new(); usize::from(WHOLE) + 1];
-        for (index, bundle) in bundles.iter().enumerate() {
-            rooms[usize::from(bundle.room)].push(index);
-        }
-        for &(id, count) in shares {
-            let expected = self.expected[id];
-            let class = expected.class;
-            for _ in 0..count {
-                let mut found = None;
-                'rooms: for (room, list) in rooms.iter().enumerate().skip(usize::from(class.blocks))
-                {
-                    for (place, &bundle) in list.iter().enumerate().rev() {
-                        if bundles[bundle].kinds.and(self.accept[id]).0 != 0 {
-                            found = Some((room, place));
-                            break 'rooms;
-                        }
-                    }
-                }
-                let index = if let Some((room, place)) = found {
-                    rooms[room].swap_remove(place)
-                } else {
-                    bundles.push(Bundle::empty());
-                    bundles.len() - 1
-                };
-                bundles[index].add(id, &expected, self.accept[id]);
-                rooms[usize::from(bundles[index].room)].push(index);
-            }
-        }
-        bundles
     }
 
     fn items(&self, bundles: Vec<Bundle>, until: u64, arrivals: u64) -> Vec<Item> {

@@ -5,46 +5,72 @@
     reason = "classes and nodes are numbered by this policy; sums of a node stay far below 2^63"
 )]
 
+use std::collections::{BTreeMap, VecDeque};
+
 use super::board::Board;
 use super::fgd::{Fgd, Popular};
+use super::moves::{Held, Relocation};
 use super::plan::{Expected, Plan, Planner, Settings, Slot};
-use super::{Class, Free};
+use super::popularity::Popularity;
+use super::{Class, Free, moves};
+use crate::cluster::Demand;
 
 /// Placement guided by plans.
 #[derive(Debug, Clone)]
 pub struct Policy {
     settings: Settings,
-    expected: Vec<Expected>,
-    planner: Planner,
+    kinds: u8,
+    popularity: Popularity,
     /// What is free.
     now: Board<Fgd>,
     /// What is free beside the slots.
     spare: Board<Fgd>,
+    expected: Vec<Expected>,
+    ids: BTreeMap<Class, usize>,
     plan: Plan,
-    arrived: u64,
-    horizon: u64,
+    opens_first: bool,
+    /// Arrivals since the last plan, and until the next.
+    since: u32,
+    until: u32,
+    held: Vec<Vec<Held>>,
+    placed: u64,
+    moved: u64,
+}
+
+/// What the policy does with a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// A task that has to go elsewhere first.
+    pub relocation: Option<Relocation>,
+    /// Where the task goes.
+    pub slot: Slot,
 }
 
 impl Policy {
-    /// A policy for nodes, in the order that breaks ties, and classes of known popularity.
+    /// A policy for nodes, in the order that breaks ties; `kinds` is how many kinds there are.
     #[must_use]
-    pub fn new(nodes: Vec<Free>, kinds: u8, expected: Vec<Expected>, settings: Settings) -> Self {
-        let fgd = Fgd::new(&popular(&expected), kinds);
-        let planner = Planner::new(settings, expected.clone());
-        let capacity = nodes.iter().map(|node| u64::from(node.total())).sum();
-        let horizon = planner.arrivals(capacity);
+    pub fn new(nodes: Vec<Free>, kinds: u8, popularity: Popularity, settings: Settings) -> Self {
+        let fgd = Fgd::new(&[], kinds);
+        let held = if settings.moves > 0 {
+            vec![Vec::new(); nodes.len()]
+        } else {
+            Vec::new()
+        };
         Self {
             settings,
-            plan: Plan {
-                slots: vec![std::collections::VecDeque::new(); expected.len()],
-                spare: Vec::new(),
-            },
-            expected,
-            planner,
+            kinds,
+            popularity,
             spare: Board::new(nodes.clone(), fgd.clone()),
             now: Board::new(nodes, fgd),
-            arrived: 0,
-            horizon,
+            expected: Vec::new(),
+            ids: BTreeMap::new(),
+            plan: Plan::default(),
+            opens_first: false,
+            since: 0,
+            until: 0,
+            held,
+            placed: 0,
+            moved: 0,
         }
     }
 
@@ -54,38 +80,132 @@ impl Policy {
         self.now.nodes()
     }
 
+    /// Says what is free on a node now: something ended there, or it came or went. Slots that
+    /// have no room any more are passed over until the next plan.
+    pub fn set(&mut self, node: usize, free: Free) {
+        self.now.set(node, free);
+        self.spare.set(node, free);
+    }
+
     fn replan(&mut self) {
-        let left = self.horizon.saturating_sub(self.arrived);
-        if left == 0 {
-            self.plan
-                .slots
-                .iter_mut()
-                .for_each(std::collections::VecDeque::clear);
-            return;
+        self.until = self
+            .popularity
+            .plan_every(self.settings.every)
+            .min(self.settings.every);
+        self.since = 0;
+        if let Some(expected) = self.popularity.expected() {
+            self.expected = expected;
+            self.ids = self
+                .expected
+                .iter()
+                .enumerate()
+                .map(|(id, expected)| (expected.class, id))
+                .collect();
+            let fgd = Fgd::new(&popular(&self.expected), self.kinds);
+            self.now.rescore(fgd.clone());
+            self.spare.rescore(fgd);
         }
-        self.plan = self.planner.plan(self.now.nodes(), left);
+        let planner = Planner::new(self.settings, self.expected.clone());
+        let nodes = self.now.nodes();
+        let free = nodes.iter().map(|node| u64::from(node.total())).sum();
+        let arrivals = planner.arrivals(free);
+        let apart = self.apart(arrivals);
+        self.opens_first = planner.opens_first();
+        self.plan = planner.plan(nodes, arrivals, apart);
         self.spare.replace(std::mem::take(&mut self.plan.spare));
     }
 
-    /// Where a task of a class goes; it is taken there. `None` only when it fits nowhere.
-    pub fn place(&mut self, id: usize, memory: u32) -> Option<Slot> {
-        if self.arrived.is_multiple_of(u64::from(self.settings.every)) {
+    /// How many moves will be allowed until the idle GPUs are used.
+    fn apart(&self, arrivals: u64) -> u64 {
+        let idle: u64 = self.nodes().iter().map(|n| u64::from(n.idle())).sum();
+        let gpus: u64 = self.nodes().iter().map(|n| u64::from(n.count)).sum();
+        if self.settings.moves == 0 || idle * 100 < gpus {
+            return 0;
+        }
+        let whole = |e: &&Expected| e.class.total() >= u32::from(super::WHOLE);
+        let count = |e: &Expected| u64::from(e.count);
+        let wholes: u64 = self.expected.iter().filter(whole).map(count).sum();
+        let all: u64 = self.expected.iter().map(count).sum();
+        let wanted = (arrivals * wholes).checked_div(all).unwrap_or(0);
+        ((self.placed + arrivals) * u64::from(self.settings.moves) / 1000)
+            .saturating_sub(self.moved)
+            .min(wanted * 2 / 3)
+    }
+
+    /// Where a task goes; it is taken there. `None` only when it fits nowhere.
+    pub fn place(&mut self, task: usize, demand: &Demand) -> Option<Answer> {
+        if self.since == self.until {
             self.replan();
         }
-        self.arrived += 1;
-        let class = self.expected[id].class;
-        let planned = self.arrived <= self.horizon;
-        let slot = if planned {
-            self.own_slot(id, memory)
-                .or_else(|| self.like_slot(id, memory))
-                .or_else(|| self.beside(id, memory))
-        } else {
-            None
+        self.since += 1;
+        let class = Class::of(demand);
+        let memory = demand.memory_mib();
+        self.popularity.arrived(&class, memory);
+        let id = self.number(class, memory);
+        let slot = self
+            .own_slot(id, memory)
+            .or_else(|| self.like_slot(id, memory))
+            .or_else(|| self.beside(id, memory))
+            .or_else(|| self.anywhere(id, memory));
+        let (relocation, slot) = match slot {
+            Some(slot) => (None, slot),
+            None => {
+                let (relocation, slot) = self.make_room(&class, memory)?;
+                (Some(relocation), slot)
+            }
         };
-        let slot = slot.or_else(|| self.anywhere(id, memory))?;
         let left = self.now.nodes()[slot.node].take(&class, memory, slot.gpus)?;
         self.now.set(slot.node, left);
-        Some(slot)
+        self.placed += 1;
+        if let Some(held) = self.held.get_mut(slot.node) {
+            held.push(Held {
+                task,
+                class,
+                memory,
+                gpus: slot.gpus,
+            });
+        }
+        Some(Answer { relocation, slot })
+    }
+
+    /// The number of a class; new ones are expected from the next plan on.
+    fn number(&mut self, class: Class, memory: u32) -> usize {
+        let next = self.expected.len();
+        let id = *self.ids.entry(class).or_insert(next);
+        if id == next {
+            self.expected.push(Expected {
+                class,
+                memory,
+                count: 0,
+            });
+            self.plan.slots.push(VecDeque::new());
+        }
+        id
+    }
+
+    fn make_room(&mut self, class: &Class, memory: u32) -> Option<(Relocation, Slot)> {
+        let budget = self.placed * u64::from(self.settings.moves) / 1000;
+        if self.moved >= budget || class.total() < u32::from(super::WHOLE) {
+            return None;
+        }
+        let relocation = moves::find(self.now.nodes(), &self.held, class, memory)?;
+        let held = self.held[relocation.from].remove(relocation.place);
+        let free = self.now.nodes()[relocation.from].give(&held.class, held.memory, held.gpus);
+        self.set(relocation.from, free);
+        let to = relocation.to;
+        let left = self.now.nodes()[to.node].take(&held.class, held.memory, to.gpus)?;
+        self.set(to.node, left);
+        self.held[to.node].push(Held {
+            gpus: to.gpus,
+            ..held
+        });
+        self.moved += 1;
+        let gpus = self.now.nodes()[relocation.from].tightest(class)?;
+        let slot = Slot {
+            node: relocation.from,
+            gpus,
+        };
+        Some((relocation, slot))
     }
 
     fn fits_now(&self, slot: Slot, class: &Class, memory: u32) -> bool {
@@ -97,6 +217,19 @@ impl Policy {
 
     fn own_slot(&mut self, id: usize, memory: u32) -> Option<Slot> {
         let class = self.expected[id].class;
+        if self.opens_first && class.is_shared() {
+            let nodes = self.now.nodes();
+            let idle = self.plan.slots[id].iter().position(|&slot| {
+                let opened = slot
+                    .gpus
+                    .iter()
+                    .all(|gpu| nodes[slot.node].gpus[gpu] == super::WHOLE);
+                opened && self.fits_now(slot, &class, memory)
+            });
+            if let Some(at) = idle {
+                return self.plan.slots[id].remove(at);
+            }
+        }
         let at = self.plan.slots[id]
             .iter()
             .position(|&slot| self.fits_now(slot, &class, memory))?;
