@@ -249,11 +249,11 @@ const SLICE_ENDS: [(Contender, u64, u64); 11] = [
     (Contender::Published(Baseline::Packing), 70_720, 70_906),
     (Contender::Published(Baseline::BestFit), 70_320, 70_506),
     (Contender::Published(Baseline::Fgd), 73_658, 73_744),
-    (Contender::PLAN, 73_739, 73_925),
-    (Contender::LEARNED, 73_085, 73_293),
-    (Contender::MOVES, 74_256, 74_386),
+    (Contender::PLAN, 74_201, 74_356),
+    (Contender::LEARNED, 73_742, 73_972),
+    (Contender::MOVES, 73_871, 74_391),
     (Contender::QueuedFgd, 75_312, 75_653),
-    (Contender::QUEUED, 75_879, 76_188),
+    (Contender::QUEUED, 75_798, 76_139),
 ];
 
 #[test]

@@ -30,7 +30,7 @@ const GUEST: u32 = 11_000;
 /// What a plan is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Arrivals between two plans.
+    /// Arrivals between two plans, at most.
     pub every: u32,
     /// Plans look ahead until the demand would be this much of what is free of GPUs, in
     /// thousandths.

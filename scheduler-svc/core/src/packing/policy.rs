@@ -15,6 +15,9 @@ use super::popularity::Popularity;
 use super::{Class, Free, moves};
 use crate::cluster::Demand;
 
+/// Plans while an empty cell fills, at least.
+const PLANS: u64 = 12;
+
 /// Placement guided by plans.
 #[derive(Debug, Clone)]
 pub struct Policy {
@@ -88,10 +91,6 @@ impl Policy {
     }
 
     fn replan(&mut self) {
-        self.until = self
-            .popularity
-            .plan_every(self.settings.every)
-            .min(self.settings.every);
         self.since = 0;
         if let Some(expected) = self.popularity.expected() {
             self.expected = expected;
@@ -107,6 +106,11 @@ impl Policy {
         }
         let planner = Planner::new(self.settings, self.expected.clone());
         let nodes = self.now.nodes();
+        // A small cell fills in fewer arrivals.
+        let all = nodes.iter().map(|node| u64::from(node.count)).sum::<u64>();
+        let filling = planner.arrivals(all * u64::from(super::WHOLE)) / PLANS;
+        let every = u32::try_from(filling).unwrap_or(u32::MAX);
+        self.until = self.popularity.plan_every(every.min(self.settings.every));
         let free = nodes.iter().map(|node| u64::from(node.total())).sum();
         let arrivals = planner.arrivals(free);
         let apart = self.apart(arrivals);

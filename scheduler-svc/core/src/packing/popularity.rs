@@ -11,7 +11,7 @@ use super::plan::Expected;
 
 /// Arrivals after which all counts are halved, so that what came long ago is forgotten.
 const MEMORY: u64 = 40_000;
-/// Plans are made more often while less than this many tasks have come.
+/// The fewest arrivals between two plans.
 const FIRST: u32 = 25;
 
 /// The popularity of classes.
@@ -68,12 +68,14 @@ impl Popularity {
         }
     }
 
-    /// Arrivals until the next plan: few while little is known.
+    /// Arrivals until the next plan: `every`, but few while little is known, and never one by
+    /// one.
     #[must_use]
     pub fn plan_every(&self, every: u32) -> u32 {
+        let every = every.max(FIRST);
         if self.learns {
             let all = u32::try_from(self.all).unwrap_or(u32::MAX);
-            all.clamp(FIRST, every.max(FIRST))
+            all.clamp(FIRST, every)
         } else {
             every
         }
