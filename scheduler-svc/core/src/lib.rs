@@ -29,6 +29,7 @@
 
 pub mod cluster;
 mod decide;
+pub mod engine;
 pub mod estimate;
 pub mod explain;
 pub mod fairshare;

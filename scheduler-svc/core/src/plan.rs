@@ -17,6 +17,7 @@
 //! ```
 
 mod admission;
+mod begin;
 mod forecast;
 mod job;
 mod pass;

@@ -1,10 +1,13 @@
 //! One turn of the plan: who overran, who starts, who moves up, who goes between.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use cnlab_model::Timestamp;
 
-use super::{JobId, Outcome, Plan, State, Turn};
+use super::{Job, JobId, Outcome, Plan, State, Turn};
 use crate::{
     cluster::{NodeIx, Place},
     timeline::{Ask, Claim, Window},
@@ -12,6 +15,8 @@ use crate::{
 
 /// How often reservations move up for each other in one turn.
 const ROUNDS: usize = 2;
+/// How many reservations are changed so that one who comes before them moves up.
+const CHANGED: usize = 8;
 
 impl Plan {
     /// Lets time pass until `now`, and says what follows from that and from what was told
@@ -198,7 +203,7 @@ impl Plan {
 
     /// Reserved jobs that share a node with a claim and begin before it would end, in the
     /// order in which they give way.
-    fn in_the_way(&self, claim: &Claim, until: Timestamp) -> Vec<JobId> {
+    pub(super) fn in_the_way(&self, claim: &Claim, until: Timestamp) -> Vec<JobId> {
         let mut found: Vec<(bool, Turn)> = Vec::new();
         for place in &claim.places {
             let on_it = (place.node, JobId(0))..=(place.node, JobId(u64::MAX));
@@ -257,10 +262,11 @@ impl Plan {
         let State::Reserved { claim, firm } = &entry.state else {
             return false;
         };
-        let (job, start, firm) = (entry.job, claim.from, *firm);
+        let (job, start, firm, turn) = (entry.job, claim.from, *firm, entry.turn);
         if start <= now {
             return false;
         }
+        let behind = self.behind_on_freed(turn);
         let window = Window {
             from: now,
             latest: Timestamp(start.0.saturating_sub(1)),
@@ -276,6 +282,7 @@ impl Plan {
             ..job.ask
         };
         if !own
+            && behind.is_empty()
             && self
                 .timeline
                 .earliest_among(&one, job.length, window, Some(&freed))
@@ -298,8 +305,77 @@ impl Plan {
             self.free(&old);
             return true;
         }
+        if self.change_places(&job, firm, window, &freed, &behind) {
+            self.free(&old);
+            return true;
+        }
         if !self.reserve_claim(id, old, firm) {
             self.note_waiting(id);
+        }
+        false
+    }
+
+    /// Those with a reservation without guarantee on a node where something became free, whose
+    /// turn is later, in the order of their turns; none where they are many.
+    fn behind_on_freed(&self, turn: Turn) -> Vec<JobId> {
+        let mut turns: BTreeSet<Turn> = BTreeSet::new();
+        for ix in &self.freed {
+            for (other, _) in self.reserved_on(*ix) {
+                let later = self.turn_of(other).filter(|other| *other > turn);
+                turns.extend(later.filter(|later| self.soft.contains(later)));
+            }
+        }
+        if turns.len() > CHANGED {
+            return Vec::new();
+        }
+        turns.into_iter().map(|turn| turn.id).collect()
+    }
+
+    /// Gives a job without a reservation one among these nodes in place of those behind it,
+    /// if each of them begins no later than before. Changes nothing otherwise.
+    fn change_places(
+        &mut self,
+        job: &Job,
+        firm: bool,
+        window: Window,
+        freed: &[NodeIx],
+        behind: &[JobId],
+    ) -> bool {
+        if behind.is_empty() {
+            return false;
+        }
+        let old: Vec<(JobId, Claim)> = behind
+            .iter()
+            .filter_map(|other| Some((*other, self.withdraw(*other)?)))
+            .collect();
+        let slot = self
+            .timeline
+            .earliest_among(&job.ask, job.length, window, Some(freed));
+        let mut done = slot.is_some_and(|slot| self.reserve(job.id, slot, firm));
+        for (other, claim) in &old {
+            let no_later = Window {
+                from: window.from,
+                latest: claim.from,
+            };
+            let slot = self
+                .job(*other)
+                .and_then(|other| self.timeline.earliest(&other.ask, other.length, no_later));
+            done = done && slot.is_some_and(|slot| self.reserve(*other, slot, false));
+        }
+        if done {
+            for (_, claim) in &old {
+                self.free(claim);
+            }
+            return true;
+        }
+        self.withdraw(job.id);
+        for (other, _) in &old {
+            self.withdraw(*other);
+        }
+        for (other, claim) in old {
+            if !self.reserve_claim(other, claim, false) {
+                self.note_waiting(other);
+            }
         }
         false
     }
