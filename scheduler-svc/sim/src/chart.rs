@@ -75,7 +75,7 @@ pub fn svg(rows: &[Row]) -> String {
         }
         y += LINE;
     }
-    let (width, height) = (LEFT + WIDTH + 30.0, y + 30.0);
+    let (width, height) = (LEFT + WIDTH + 90.0, y + 30.0);
     let _ = writeln!(
         text,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"12\">\n\

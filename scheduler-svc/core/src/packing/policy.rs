@@ -83,8 +83,16 @@ impl Policy {
         self.now.nodes()
     }
 
-    /// Says what is free on a node now: something ended there, or it came or went. Slots that
-    /// have no room any more are passed over until the next plan.
+    /// A task ended on a node, of which so much is free now.
+    pub fn ended(&mut self, task: usize, node: usize, free: Free) {
+        if let Some(held) = self.held.get_mut(node) {
+            held.retain(|other| other.task != task);
+        }
+        self.set(node, free);
+    }
+
+    /// Says what is free on a node now, when that changed otherwise. Slots that have no room any
+    /// more are passed over until the next plan.
     pub fn set(&mut self, node: usize, free: Free) {
         self.now.set(node, free);
         self.spare.set(node, free);
