@@ -135,6 +135,73 @@ pub fn origins_domain(domain: &str) -> String {
     }
 }
 
+/// Whatever runs on a node and holds a slice: a server or a run.
+///
+/// **Invariant**: 30 ASCII letters, digits and underscores, hence safe as a file name.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(try_from = "String", into = "String")]
+pub enum WorkloadId {
+    /// An interactive workload.
+    Server(ServerId),
+    /// A batch workload.
+    Run(RunId),
+}
+
+impl std::fmt::Display for WorkloadId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Server(id) => id.fmt(f),
+            Self::Run(id) => id.fmt(f),
+        }
+    }
+}
+
+impl std::fmt::Debug for WorkloadId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::str::FromStr for WorkloadId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        if text.starts_with(RunId::PREFIX) {
+            text.parse().map(Self::Run)
+        } else {
+            text.parse().map(Self::Server)
+        }
+    }
+}
+
+impl TryFrom<String> for WorkloadId {
+    type Error = IdError;
+
+    fn try_from(text: String) -> Result<Self, IdError> {
+        text.parse()
+    }
+}
+
+impl From<WorkloadId> for String {
+    fn from(id: WorkloadId) -> Self {
+        id.to_string()
+    }
+}
+
+impl From<ServerId> for WorkloadId {
+    fn from(id: ServerId) -> Self {
+        Self::Server(id)
+    }
+}
+
+impl From<RunId> for WorkloadId {
+    fn from(id: RunId) -> Self {
+        Self::Run(id)
+    }
+}
+
 impl ServerId {
     /// The host label of the server's own web origin: `srv-` and the ULID in lower case,
     /// since host names do not keep case.

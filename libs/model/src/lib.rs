@@ -14,6 +14,6 @@ pub mod time;
 
 pub use error::{ErrorKind, Fault};
 pub use gpu::{BLOCKS_PER_GPU, Blocks};
-pub use name::{ProjectName, ServerName};
+pub use name::{ProjectName, RunName, ServerName};
 pub use size::ByteSize;
 pub use time::Timestamp;

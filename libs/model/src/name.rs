@@ -118,6 +118,32 @@ impl FromStr for ServerName {
     }
 }
 
+/// The name of a run, unique in its project.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RunName(String);
+
+text_type!(RunName);
+
+impl FromStr for RunName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        check("run name", text)?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl RunName {
+    /// The name of a run that nobody named: the last characters of its id, which differ
+    /// between runs of the same moment.
+    #[must_use]
+    pub fn of(id: crate::id::RunId) -> Self {
+        let ulid = id.ulid().to_string().to_ascii_lowercase();
+        Self(format!("run-{}", ulid.get(16..).unwrap_or(&ulid)))
+    }
+}
+
 /// A project, written `<owner>/<slug>`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -165,6 +191,16 @@ mod tests {
             assert!(error.contains(says), "{error}");
             assert!(error.len() < 200, "{error}");
         }
+    }
+
+    #[test]
+    fn a_run_that_nobody_named_gets_a_good_name() {
+        let id = crate::id::RunId::from_ulid(crate::id::Ulid(u128::MAX / 7));
+        let name = RunName::of(id);
+        assert_eq!(name.as_str().len(), 14);
+        assert_eq!(name.as_str().parse::<RunName>(), Ok(name));
+        let error = "-".parse::<RunName>().unwrap_err().to_string();
+        assert_eq!(error, "a run name begins and ends with a letter or digit");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The pure decisions of the scheduler: where a server goes, how long it takes, what may
-//! follow what.
+//! The pure decisions of the scheduler: where a server or run goes, who goes first, how long it
+//! takes, what may follow what.
 //!
 //! **Invariants**: no I/O, no async, no clock and no randomness; the same input gives the
 //! same answer, whatever the order in which nodes are named; integers only, but for the
@@ -9,7 +9,8 @@
 //! rows ──▶ Snapshot ─┐
 //! Request ───────────┼──▶ decide ──▶ Place | Queue | Reject   (+ Explanation)
 //! now ───────────────┘
-//! state, event ─────────▶ server::step ──▶ state | Refused
+//! state, event ─────────▶ server::step, run::step ──▶ state | Refused
+//! who waits ────────────▶ order::Turn ──▶ who goes first
 //! ```
 #![warn(
     missing_docs,
@@ -28,6 +29,7 @@
 )]
 
 pub mod cluster;
+pub mod deadline;
 mod decide;
 pub mod engine;
 pub mod estimate;
@@ -38,11 +40,13 @@ pub mod history;
 pub mod index;
 pub mod mig;
 pub mod near;
+pub mod order;
 pub mod packing;
 pub mod placement;
 pub mod plan;
 pub mod preempt;
 pub mod profile;
+pub mod run;
 pub mod runtime_estimate;
 pub mod server;
 mod snapshot;

@@ -1,9 +1,10 @@
 //! What waits, and who goes first.
 
-use std::{cmp::Reverse, fmt, time::Duration};
+use std::{cmp::Reverse, time::Duration};
 
 use cnlab_model::Timestamp;
 
+pub use crate::order::Priority;
 use crate::timeline::Ask;
 
 /// A job by its number; who keeps the records decides which.
@@ -13,31 +14,6 @@ pub struct JobId(pub u64);
 /// A team by its number; who keeps the records decides which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TeamIx(pub u32);
-
-/// The four classes, lowest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Priority {
-    /// Behind everything else.
-    Low,
-    /// What is not said otherwise.
-    #[default]
-    Normal,
-    /// Ahead of the normal.
-    High,
-    /// Ahead of everything else.
-    Critical,
-}
-
-impl fmt::Display for Priority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Low => "low",
-            Self::Normal => "normal",
-            Self::High => "high",
-            Self::Critical => "critical",
-        })
-    }
-}
 
 /// What becomes of a job whose deadline cannot be met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
