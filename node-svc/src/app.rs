@@ -15,6 +15,7 @@ mod drive;
 mod end;
 mod facts;
 mod last_words;
+mod lease;
 pub(crate) mod life;
 mod logs;
 mod recover;
@@ -43,6 +44,7 @@ use crate::{
 };
 
 pub(crate) use facts::storage as storage_sentence;
+use lease::Lease;
 use life::{Launch, Life, Record, Snapshot};
 use volumes::Volumes;
 
@@ -68,6 +70,7 @@ pub struct Node {
     pub(crate) renew: Wake,
     /// Where the node answers; known once it listens.
     pub(crate) endpoint: OnceLock<String>,
+    pub(crate) lease: Lease,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -180,6 +183,7 @@ impl Node {
             register: Wake::new(),
             renew: Wake::new(),
             endpoint: OnceLock::new(),
+            lease: Lease::new(),
         })
     }
 

@@ -2,16 +2,16 @@
 
 use cnlab_model::{ServerName, gpu::family, id::VolumeId};
 use cnlab_proto::{
-    convert::{FieldError, decode_blocks, encode_timestamp, parse_field},
+    convert::{FieldError, decode_blocks, decode_duration, encode_timestamp, parse_field},
     model::v1 as model,
     node::v1 as pb,
 };
 use node_core::{Holder, Phase, WorkloadId};
 
 use crate::{
-    app::life::{Facts, Launch, Slice, Snapshot},
+    app::life::{Command, EndCause, Facts, Launch, Slice, Snapshot},
     failure::Failure,
-    ports::GpuFacts,
+    ports::{Exit, GpuFacts},
 };
 
 /// Longest requirement line of an image.
@@ -83,8 +83,41 @@ pub(crate) fn decode_launch(
         memory_bytes: request.memory_bytes,
         cpu_milli: request.cpu_milli,
         hostname,
+        command: decode_command(holder.workload, request.command)?,
     };
     Ok((holder, launch))
+}
+
+/// A run has a command, a server has none.
+fn decode_command(
+    id: WorkloadId,
+    command: Option<pb::Command>,
+) -> Result<Option<Command>, FieldError> {
+    let command = match (id, command) {
+        (WorkloadId::Server(_), None) => return Ok(None),
+        (WorkloadId::Server(_), Some(_)) => {
+            return Err(FieldError::new("command", "is for runs only"));
+        }
+        (WorkloadId::Run(_), None) => return Err(FieldError::new("command", "is required")),
+        (WorkloadId::Run(_), Some(command)) => command,
+    };
+    if command.argv.first().is_none_or(String::is_empty) {
+        return Err(FieldError::new("command.argv", "names no program"));
+    }
+    if command.argv.iter().any(|argument| argument.contains('\0')) {
+        return Err(FieldError::new("command.argv", "holds a zero byte"));
+    }
+    let max_runtime = command.max_runtime.as_ref().map(decode_duration);
+    if max_runtime.is_some_and(|longest| longest.is_zero()) {
+        return Err(FieldError::new(
+            "command.max_runtime",
+            "must be longer than nothing",
+        ));
+    }
+    Ok(Some(Command {
+        argv: command.argv,
+        max_runtime,
+    }))
 }
 
 /// A requirement that begins with a dash would be an option of pip.
@@ -110,6 +143,11 @@ pub(crate) fn encode_workload(snapshot: Snapshot) -> pb::Workload {
         detail,
         sequence,
     } = snapshot;
+    let (exit_code, signal) = match record.exit {
+        Some(Exit::Code(code)) => (Some(code), None),
+        Some(Exit::Signal(signal)) => (None, Some(signal)),
+        None => (None, None),
+    };
     let facts = record.facts;
     let mut not_enforced = facts.not_enforced;
     if !facts.storage.is_empty() {
@@ -130,6 +168,9 @@ pub(crate) fn encode_workload(snapshot: Snapshot) -> pb::Workload {
         changed_at: Some(encode_timestamp(record.changed_at)),
         sequence,
         environment_was_ready: record.environment_was_ready,
+        exit_code,
+        signal,
+        end_cause: encode_cause(record.cause).into(),
     }
 }
 
@@ -147,9 +188,20 @@ const fn encode_phase(phase: Phase) -> pb::WorkloadState {
         Phase::Starting => pb::WorkloadState::Starting,
         Phase::WaitingForPage => pb::WorkloadState::WaitingForPage,
         Phase::Ready => pb::WorkloadState::Ready,
+        Phase::Running => pb::WorkloadState::Running,
+        Phase::Succeeded => pb::WorkloadState::Succeeded,
         Phase::Stopping => pb::WorkloadState::Stopping,
         Phase::Stopped => pb::WorkloadState::Stopped,
         Phase::Failed => pb::WorkloadState::Failed,
+    }
+}
+
+const fn encode_cause(cause: Option<EndCause>) -> pb::EndCause {
+    match cause {
+        None => pb::EndCause::Unspecified,
+        Some(EndCause::MaxRuntime) => pb::EndCause::MaxRuntime,
+        Some(EndCause::GrantExpired) => pb::EndCause::GrantExpired,
+        Some(EndCause::Lost) => pb::EndCause::Lost,
     }
 }
 
@@ -175,6 +227,10 @@ pub(crate) fn encode_gpu(facts: &GpuFacts) -> model::Gpu {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use cnlab_proto::convert::encode_duration;
+
     use super::*;
 
     fn request() -> pb::LaunchWorkloadRequest {
@@ -217,6 +273,43 @@ mod tests {
         nameless.display_name.clear();
         let (_, launch) = decode_launch(nameless).unwrap();
         assert_eq!(launch.hostname, "srv-00000000000000000000000007");
+    }
+
+    fn of_a_run() -> pb::LaunchWorkloadRequest {
+        pb::LaunchWorkloadRequest {
+            workload_id: "run_00000000000000000000000007".to_owned(),
+            command: Some(pb::Command {
+                argv: vec!["python".to_owned(), "-V".to_owned()],
+                max_runtime: Some(encode_duration(Duration::from_secs(90))),
+            }),
+            ..request()
+        }
+    }
+
+    #[test]
+    fn a_run_has_a_command_and_a_server_has_none() {
+        let (_, launch) = decode_launch(of_a_run()).unwrap();
+        let command = launch.command.unwrap();
+        assert_eq!(command.argv, ["python", "-V"]);
+        assert_eq!(command.max_runtime, Some(Duration::from_secs(90)));
+        type Change = fn(&mut pb::LaunchWorkloadRequest);
+        let cases: [(&str, Change); 5] = [
+            ("command", |r| r.command = None),
+            ("command", |r| r.workload_id = request().workload_id),
+            ("command.argv", |r| r.command.as_mut().unwrap().argv.clear()),
+            ("command.argv", |r| {
+                r.command.as_mut().unwrap().argv[1].push('\0');
+            }),
+            ("command.max_runtime", |r| {
+                let longest = &mut r.command.as_mut().unwrap().max_runtime;
+                longest.as_mut().unwrap().seconds = -1;
+            }),
+        ];
+        for (field, change) in cases {
+            let mut wrong = of_a_run();
+            change(&mut wrong);
+            assert_eq!(decode_launch(wrong).unwrap_err().field, field);
+        }
     }
 
     #[test]

@@ -122,8 +122,10 @@ pub struct RunPlan {
     pub uid: u32,
     /// The life's folder, which only the node reaches: log, exit record, runtime folder.
     pub folder: PathBuf,
-    /// The notebook's own token.
+    /// The notebook's own token; empty for a command.
     pub token: String,
+    /// Program and arguments of a run; a server runs a notebook.
+    pub command: Option<Vec<String>>,
     /// Memory limit in bytes; 0 is none.
     pub memory_bytes: u64,
     /// Processor limit in thousandths of a core; 0 is none.
@@ -139,9 +141,21 @@ pub struct RunPlan {
 #[serde(transparent)]
 pub struct Handle(pub serde_json::Value);
 
-/// How a process ended, in words.
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exit {
+    /// It returned this status.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+/// How a process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
+    /// `None`: nobody knows.
+    pub exit: Option<Exit>,
     /// `exit code 1`, `signal 9 (SIGKILL)`, or that nobody knows.
     pub how: String,
     /// Whether the memory limit ended it.

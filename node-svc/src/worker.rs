@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use cnlab_proto::scheduler::v1::roster_service_client::RosterServiceClient;
 use cnlab_service::{
-    StartError, Wake, Worker,
+    Next, StartError, Wake, Worker,
     channel::{self, UpstreamChannel},
 };
 
@@ -63,6 +63,13 @@ pub(crate) fn all(node: &Arc<Node>, roster: &Roster) -> Vec<Worker> {
         Worker::new("housekeep", Wake::new(), move || {
             let worker = Arc::clone(&housekeep);
             async move { worker.tick().await }
+        }),
+        Worker::new("expire", Wake::new(), {
+            let node = Arc::clone(node);
+            move || {
+                let node = Arc::clone(&node);
+                async move { Next::After(node.expire()) }
+            }
         }),
         Worker::new("gauges", Wake::new(), move || {
             let worker = Arc::clone(&gauges);

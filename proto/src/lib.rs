@@ -20,7 +20,7 @@ pub mod model {
     }
 }
 
-/// Servers, catalogue and node roster.
+/// Servers, runs, catalogue and node roster.
 pub mod scheduler {
     /// Version 1.
     pub mod v1 {

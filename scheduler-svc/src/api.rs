@@ -2,6 +2,7 @@
 
 pub(crate) mod catalog;
 pub(crate) mod roster;
+pub(crate) mod run;
 pub(crate) mod server;
 
 use std::pin::Pin;

@@ -1,6 +1,6 @@
 //! The use cases: load, ask the core, write down, tell.
 //!
-//! A change of a server is one transaction, which also holds the messages for other services
+//! A change of a server or run is one transaction, which also holds the messages for other services
 //! and the answer for a repeated request. What follows a commit here (waking workers, telling
 //! watchers) may be lost in a crash; nothing depends on it.
 
@@ -14,6 +14,7 @@ pub(crate) mod place;
 pub(crate) mod renew;
 pub(crate) mod report;
 pub(crate) mod roster;
+pub(crate) mod run;
 pub(crate) mod view;
 pub(crate) mod watch;
 
@@ -32,10 +33,29 @@ use crate::{
     ports::{Billing, Nodes},
     store::{
         cell::{Cell, silent_before},
-        record::Server,
+        record::{Run, Server},
     },
 };
 use catalog::Catalogue;
+
+/// A server or run as it was just written down.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Server(Server),
+    Run(Run),
+}
+
+impl From<&Server> for Change {
+    fn from(server: &Server) -> Self {
+        Self::Server(server.clone())
+    }
+}
+
+impl From<&Run> for Change {
+    fn from(run: &Run) -> Self {
+        Self::Run(run.clone())
+    }
+}
 
 /// Changes that a watcher may lag behind before it reads the row again instead.
 const CHANGES_KEPT: usize = 1024;
@@ -58,7 +78,7 @@ pub(crate) struct App {
     pub(crate) queue: Wake,
     /// Cancelled when serving ends, which open streams must not hold up.
     pub(crate) closing: CancellationToken,
-    changes: broadcast::Sender<Arc<Server>>,
+    changes: broadcast::Sender<Arc<Change>>,
     /// One placement at a time in this process, so that a lost compare-and-set can only come
     /// from another process.
     placing: Semaphore,
@@ -108,9 +128,9 @@ impl App {
     }
 
     /// Tells watchers and workers of a committed change.
-    fn publish(&self, server: &Server) {
+    fn publish(&self, change: impl Into<Change>) {
         // Nobody may be watching.
-        let _ = self.changes.send(Arc::new(server.clone()));
+        let _ = self.changes.send(Arc::new(change.into()));
         self.outbox.wake();
     }
 }

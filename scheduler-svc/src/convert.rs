@@ -1,5 +1,7 @@
 //! Between the wire and the words of this service.
 
+pub(crate) mod run;
+
 use std::{
     pin::Pin,
     task::{Context, Poll},
@@ -8,7 +10,7 @@ use std::{
 use cnlab_model::{
     Blocks,
     gpu::family,
-    id::{GrantId, NodeId, ServerId},
+    id::{GrantId, NodeId, WorkloadId},
 };
 use cnlab_proto::{
     convert::{FieldError, encode_blocks, encode_duration, encode_timestamp, parse_field},
@@ -28,8 +30,8 @@ use crate::{
         view::View,
     },
     config::NotebookConfig,
-    ports::{Launch, Recipe, Slice, Workload, WorkloadState},
-    store::record::{Failure, Gpu, Grant, Node, RuntimeFacts},
+    ports::{EndCause, Launch, Recipe, Slice, Workload, WorkloadState},
+    store::record::{Exit, Failure, Gpu, Grant, Node, RuntimeFacts},
 };
 
 // --- out
@@ -105,6 +107,17 @@ const fn encode_phase(state: State) -> pb::ServerPhase {
     }
 }
 
+fn encode_runtime(facts: RuntimeFacts) -> pb::RuntimeFacts {
+    pb::RuntimeFacts {
+        simulated_gpu: facts.simulated_gpu,
+        installed: facts.installed,
+        not_installed: facts.not_installed,
+        enforced: facts.enforced,
+        not_enforced: facts.not_enforced,
+        python_version: facts.python_version,
+    }
+}
+
 pub(crate) fn encode_server(view: View, notebook: &NotebookConfig) -> pb::Server {
     let server = view.server;
     pb::Server {
@@ -130,14 +143,7 @@ pub(crate) fn encode_server(view: View, notebook: &NotebookConfig) -> pb::Server
         ready_at: server.ready_at.map(encode_timestamp),
         stopped_at: server.stopped_at.map(encode_timestamp),
         failure: server.failure.map(encode_failure),
-        runtime: server.runtime.map(|facts| pb::RuntimeFacts {
-            simulated_gpu: facts.simulated_gpu,
-            installed: facts.installed,
-            not_installed: facts.not_installed,
-            enforced: facts.enforced,
-            not_enforced: facts.not_enforced,
-            python_version: facts.python_version,
-        }),
+        runtime: server.runtime.map(encode_runtime),
         version: server.version,
         install_heavy: server.install_heavy,
     }
@@ -208,7 +214,7 @@ fn encode_recipe(image: Recipe) -> node::ImageRecipe {
 
 pub(crate) fn encode_launch(launch: Launch) -> node::LaunchWorkloadRequest {
     node::LaunchWorkloadRequest {
-        workload_id: launch.server.to_string(),
+        workload_id: launch.workload.to_string(),
         grant: Some(encode_launch_grant(
             launch.grant,
             launch.fence,
@@ -221,6 +227,10 @@ pub(crate) fn encode_launch(launch: Launch) -> node::LaunchWorkloadRequest {
         memory_bytes: launch.memory_bytes,
         cpu_milli: launch.cpu_milli,
         display_name: launch.display_name,
+        command: launch.command.map(|command| node::Command {
+            argv: command.argv,
+            max_runtime: command.max_runtime.map(encode_duration),
+        }),
     }
 }
 
@@ -306,7 +316,14 @@ pub(crate) fn decode_node(
     Ok((node, gpus))
 }
 
-fn decode_failure(failure: Option<model::Failure>) -> Failure {
+fn decode_failure(id: WorkloadId, failure: Option<model::Failure>) -> Failure {
+    let (what, try_this) = match id {
+        WorkloadId::Server(_) => (
+            "server",
+            "see `cnlab server logs`, then `cnlab server start`",
+        ),
+        WorkloadId::Run(_) => ("run", "see `cnlab run logs`, then `cnlab run submit`"),
+    };
     match failure {
         Some(failure) if !failure.reason.is_empty() => Failure {
             reason: failure.reason,
@@ -316,9 +333,9 @@ fn decode_failure(failure: Option<model::Failure>) -> Failure {
         },
         Some(_) | None => Failure {
             reason: "PROCESS_ENDED".to_owned(),
-            message: "the processes of the server ended by themselves".to_owned(),
+            message: format!("the processes of the {what} ended by themselves"),
             cause: String::new(),
-            try_this: "see `cnlab server logs`, then `cnlab server start`".to_owned(),
+            try_this: try_this.to_owned(),
         },
     }
 }
@@ -328,7 +345,7 @@ pub(crate) fn decode_workload(
     workload: node::Workload,
 ) -> Result<Workload, FieldError> {
     let at = |name: &str| format!("{field}.{name}");
-    let server: ServerId = parse_field(&at("workload_id"), &workload.workload_id)?;
+    let id: WorkloadId = parse_field(&at("workload_id"), &workload.workload_id)?;
     let state = match workload.state() {
         node::WorkloadState::Unspecified => {
             return Err(FieldError::new(at("state"), "is unknown"));
@@ -339,13 +356,34 @@ pub(crate) fn decode_workload(
         }
         node::WorkloadState::Starting => WorkloadState::Preparing(Phase::Starting),
         node::WorkloadState::WaitingForPage => WorkloadState::Preparing(Phase::WaitingForPage),
+        state @ (node::WorkloadState::Running | node::WorkloadState::Succeeded)
+            if matches!(id, WorkloadId::Server(_)) =>
+        {
+            let problem = format!("{} is a state of runs", state.as_str_name());
+            return Err(FieldError::new(at("state"), problem));
+        }
+        node::WorkloadState::Running => WorkloadState::Running,
+        node::WorkloadState::Succeeded => WorkloadState::Succeeded,
         node::WorkloadState::Ready => WorkloadState::Ready,
         node::WorkloadState::Stopping => WorkloadState::Stopping,
         node::WorkloadState::Stopped => WorkloadState::Stopped,
-        node::WorkloadState::Failed => WorkloadState::Failed(decode_failure(workload.failure)),
+        node::WorkloadState::Failed => {
+            WorkloadState::Failed(decode_failure(id, workload.failure.clone()))
+        }
+    };
+    let cause = match workload.end_cause() {
+        node::EndCause::Unspecified => None,
+        node::EndCause::MaxRuntime => Some(EndCause::MaxRuntime),
+        node::EndCause::GrantExpired => Some(EndCause::GrantExpired),
+        node::EndCause::Lost => Some(EndCause::Lost),
+    };
+    let exit = match (workload.exit_code, workload.signal) {
+        (Some(code), _) => Some(Exit::Code(code)),
+        (None, Some(signal)) => Some(Exit::Signal(signal)),
+        (None, None) => None,
     };
     Ok(Workload {
-        server,
+        id,
         fence: workload.fence,
         state,
         detail: workload.detail,
@@ -359,6 +397,8 @@ pub(crate) fn decode_workload(
         },
         sequence: workload.sequence,
         environment_was_ready: workload.environment_was_ready,
+        exit,
+        cause,
     })
 }
 

@@ -3,7 +3,7 @@
 use cnlab_db::DbError;
 use cnlab_model::{ByteSize, ErrorKind, Fault, id::NodeId, name::NameError};
 use cnlab_service::{StartError, status::PublicError};
-use scheduler_core::server::Refused;
+use scheduler_core::{run, server::Refused};
 use thiserror::Error;
 
 /// Errors of the scheduler.
@@ -39,6 +39,26 @@ pub(crate) enum SchedulerError {
     VolumeElsewhere { node: NodeId },
     #[error("{0}")]
     NotNow(Refused),
+    #[error("there is no run {wanted:?}")]
+    RunUnknown { wanted: String, near: Vec<String> },
+    #[error("{name:?} is the name of several of your runs: {}", of.join(", "))]
+    RunAmbiguous { name: String, of: Vec<String> },
+    #[error("the project {project} has a run {name} already")]
+    RunNameTaken { name: String, project: String },
+    #[error("{0}")]
+    RunNameInvalid(NameError),
+    #[error("the command of a run {problem}")]
+    CommandInvalid { problem: String },
+    #[error("the deadline has passed already")]
+    DeadlinePast,
+    #[error("the deadline cannot be met: {why}")]
+    DeadlineUnreachable { why: String },
+    #[error("the longest time of a run must be longer than nothing")]
+    MaxRuntimeZero,
+    #[error("the run has not run on any node yet")]
+    RunNeverRan,
+    #[error("{0}")]
+    RunNotNow(run::Refused),
     #[error("the server is {state}")]
     NotReady { state: String, retry: bool },
     #[error("the server has not run on any node yet")]
@@ -52,7 +72,7 @@ pub(crate) enum SchedulerError {
     /// Somebody else took the blocks between the snapshot and the transaction.
     #[error("the slice was taken meanwhile")]
     SliceTaken,
-    #[error("the server was changed meanwhile")]
+    #[error("somebody else changed it meanwhile")]
     ChangedMeanwhile,
     /// A real GPU is in one machine only, and what runs there may still use it.
     #[error("the GPU {uuid} belongs to {node}, which still holds grants on it")]
@@ -79,10 +99,16 @@ impl Fault for SchedulerError {
             | Self::ProjectUnknown { .. }
             | Self::ImageUnknown { .. }
             | Self::ProfileUnknown { .. }
+            | Self::RunUnknown { .. }
             | Self::NodeUnknown { .. } => ErrorKind::NotFound,
-            Self::NameTaken { .. } => ErrorKind::AlreadyExists,
+            Self::NameTaken { .. } | Self::RunNameTaken { .. } => ErrorKind::AlreadyExists,
             Self::ServerAmbiguous { .. }
             | Self::NameInvalid(_)
+            | Self::RunAmbiguous { .. }
+            | Self::RunNameInvalid(_)
+            | Self::CommandInvalid { .. }
+            | Self::DeadlinePast
+            | Self::MaxRuntimeZero
             | Self::StorageZero
             | Self::StorageTooLarge { .. }
             | Self::PageToken
@@ -93,6 +119,9 @@ impl Fault for SchedulerError {
             | Self::NotNow(_)
             | Self::NotReady { .. }
             | Self::NeverRan
+            | Self::DeadlineUnreachable { .. }
+            | Self::RunNeverRan
+            | Self::RunNotNow(_)
             | Self::GpuElsewhere { .. } => ErrorKind::Precondition,
             Self::Closing => ErrorKind::Unavailable,
             Self::SliceTaken | Self::ChangedMeanwhile => ErrorKind::Conflict,
@@ -119,6 +148,16 @@ impl Fault for SchedulerError {
             Self::NotNow(_) => "SERVER_STATE",
             Self::NotReady { .. } => "SERVER_NOT_READY",
             Self::NeverRan => "SERVER_NEVER_RAN",
+            Self::RunUnknown { .. } => "RUN_NOT_FOUND",
+            Self::RunAmbiguous { .. } => "RUN_AMBIGUOUS",
+            Self::RunNameTaken { .. } => "RUN_NAME_TAKEN",
+            Self::RunNameInvalid(_) => "RUN_NAME_INVALID",
+            Self::CommandInvalid { .. } => "COMMAND_INVALID",
+            Self::DeadlinePast => "DEADLINE_PAST",
+            Self::DeadlineUnreachable { .. } => "DEADLINE_UNREACHABLE",
+            Self::MaxRuntimeZero => "MAX_RUNTIME_INVALID",
+            Self::RunNeverRan => "RUN_NEVER_RAN",
+            Self::RunNotNow(_) => "RUN_STATE",
             Self::PageToken => "PAGE_TOKEN_INVALID",
             Self::PageSize => "PAGE_SIZE_INVALID",
             Self::NodeUnknown { .. } => "NODE_NOT_FOUND",
@@ -177,6 +216,25 @@ impl Fault for SchedulerError {
             Self::NotReady { retry: true, .. } => "wait until it is ready".to_owned(),
             Self::NotReady { retry: false, .. } => "start it with `cnlab server start`".to_owned(),
             Self::NeverRan => "wait until it has been started".to_owned(),
+            Self::RunUnknown { near, .. } => listed(near, "see `cnlab run list`"),
+            Self::RunAmbiguous { of, .. } => match of.first() {
+                Some(first) => format!("write one of them in full, for example {first}"),
+                None => return None,
+            },
+            Self::RunNameTaken { name, .. } => {
+                format!("choose another name, or `cnlab run delete {name}`")
+            }
+            Self::RunNameInvalid(_) => "choose a name such as first-run".to_owned(),
+            Self::CommandInvalid { .. } => {
+                "give a program and its arguments, such as `-- python train.py`".to_owned()
+            }
+            Self::DeadlinePast => "choose a later one".to_owned(),
+            Self::DeadlineUnreachable { .. } => {
+                "choose a later one, or let it run late with --on-late accept".to_owned()
+            }
+            Self::MaxRuntimeZero => "ask for a time such as --max-runtime 2h".to_owned(),
+            Self::RunNeverRan => "wait until it has begun".to_owned(),
+            Self::RunNotNow(_) => "see `cnlab run show`".to_owned(),
             Self::PageToken => "begin with the first page".to_owned(),
             Self::PageSize => "ask for at most 1000".to_owned(),
             Self::SliceTaken | Self::ChangedMeanwhile => "try again".to_owned(),
@@ -200,6 +258,11 @@ impl Fault for SchedulerError {
             Self::ProfileUnknown { .. } | Self::ProfileUnavailable { .. } => Some("profile"),
             Self::ProjectUnknown { .. } => Some("project"),
             Self::ServerUnknown { .. } | Self::ServerAmbiguous { .. } => Some("server"),
+            Self::RunUnknown { .. } | Self::RunAmbiguous { .. } => Some("run"),
+            Self::RunNameInvalid(_) => Some("name"),
+            Self::CommandInvalid { .. } => Some("command"),
+            Self::DeadlinePast | Self::DeadlineUnreachable { .. } => Some("deadline"),
+            Self::MaxRuntimeZero => Some("max_runtime"),
             Self::PageToken => Some("page_token"),
             Self::PageSize => Some("page_size"),
             Self::NameTaken { .. }
@@ -208,6 +271,9 @@ impl Fault for SchedulerError {
             | Self::NotNow(_)
             | Self::NotReady { .. }
             | Self::NeverRan
+            | Self::RunNameTaken { .. }
+            | Self::RunNeverRan
+            | Self::RunNotNow(_)
             | Self::NodeUnknown { .. }
             | Self::SliceTaken
             | Self::ChangedMeanwhile

@@ -1,4 +1,4 @@
-//! The scheduler: decides every placement, and owns servers, volumes, grants with their
+//! The scheduler: decides every placement, and owns servers, runs, volumes, grants with their
 //! fences, the node roster and the catalogues.
 //!
 //! ```text
@@ -10,6 +10,7 @@
 //!                                    worker: outbox ──▶ node-svc, billing-svc
 //!                                            queue  ──▶ app (place what fits)
 //!                                            leases ──▶ queue (a node fell silent)
+//!                                            expiry ──▶ app (its runs begin anew)
 //! ```
 //!
 //! **Invariants**
@@ -37,6 +38,7 @@ use cnlab_lease::{EmbeddedStore, LeaseStore, RedisOptions, RedisStore};
 use cnlab_proto::scheduler::v1::{
     catalog_service_server::{self, CatalogServiceServer},
     roster_service_server::{self, RosterServiceServer},
+    run_service_server::{self, RunServiceServer},
     server_service_server::{self, ServerServiceServer},
 };
 use cnlab_service::{
@@ -68,6 +70,7 @@ impl Service for Scheduler {
     const DEFAULT_PORT: u16 = config::PORT;
     const SERVES: &'static [&'static str] = &[
         server_service_server::SERVICE_NAME,
+        run_service_server::SERVICE_NAME,
         catalog_service_server::SERVICE_NAME,
         roster_service_server::SERVICE_NAME,
     ];
@@ -100,6 +103,7 @@ impl Service for Scheduler {
     fn grpc(self: &Arc<Self>) -> Routes {
         let app = || Arc::clone(&self.app);
         Routes::new(ServerServiceServer::new(api::server::ServerApi(app())))
+            .add_service(RunServiceServer::new(api::run::RunApi(app())))
             .add_service(CatalogServiceServer::new(api::catalog::CatalogApi(app())))
             .add_service(RosterServiceServer::new(api::roster::RosterApi(app())))
     }
@@ -130,7 +134,12 @@ impl Service for Scheduler {
             let leases = Arc::clone(&leases);
             async move { leases.tick().await }
         });
-        vec![outbox, queue, purge, gauges, leases]
+        let expiry = Arc::new(worker::expiry::Expiry::new(Arc::clone(&self.app)));
+        let expiry = Worker::new("expiry", Wake::new(), move || {
+            let expiry = Arc::clone(&expiry);
+            async move { expiry.tick().await }
+        });
+        vec![outbox, queue, purge, gauges, leases, expiry]
     }
 
     async fn serve(

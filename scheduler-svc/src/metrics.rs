@@ -11,6 +11,8 @@ pub(crate) struct Metrics {
     decisions: Count,
     lost_races: Count,
     queue: Level,
+    queued_runs: Level,
+    ended_runs: Count,
     outbox: Level,
     taken: Level,
     blocks: Level,
@@ -33,7 +35,7 @@ impl Metrics {
             ),
             decisions: Count::named(
                 "cnlab_scheduler_decisions_total",
-                "decisions on servers that want a slice, by outcome",
+                "decisions on servers and runs that want a slice, by outcome",
             ),
             lost_races: Count::named(
                 "cnlab_scheduler_lost_races_total",
@@ -42,6 +44,14 @@ impl Metrics {
             queue: Level::named(
                 "cnlab_scheduler_queue_servers",
                 "servers that wait for a slice",
+            ),
+            queued_runs: Level::named(
+                "cnlab_scheduler_queue_runs",
+                "runs that wait for a slice, for the first time or again",
+            ),
+            ended_runs: Count::named(
+                "cnlab_scheduler_ended_runs_total",
+                "attempts of runs that ended, by outcome; those that begin anew are requeued",
             ),
             outbox: Level::named(
                 "cnlab_scheduler_outbox_messages",
@@ -76,8 +86,13 @@ impl Metrics {
         self.lost_races.add(1, &[]);
     }
 
-    pub(crate) fn backlog(&self, queue: u64, outbox: u64) {
-        self.queue.set(queue, &[]);
+    pub(crate) fn run_ended(&self, outcome: &'static str) {
+        self.ended_runs.add(1, &[("outcome", outcome)]);
+    }
+
+    pub(crate) fn backlog(&self, servers: u64, runs: u64, outbox: u64) {
+        self.queue.set(servers, &[]);
+        self.queued_runs.set(runs, &[]);
         self.outbox.set(outbox, &[]);
     }
 

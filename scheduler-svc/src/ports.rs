@@ -1,18 +1,18 @@
 //! What the scheduler needs from other services.
 
-use std::pin::Pin;
+use std::{pin::Pin, time::Duration};
 
 use async_trait::async_trait;
 use cnlab_model::{
     Blocks, Timestamp,
-    id::{GrantId, ServerId, UserId, VolumeId},
+    id::{GrantId, ServerId, UserId, VolumeId, WorkloadId},
 };
 use scheduler_core::server::Phase;
 use tokio_stream::Stream;
 
 use crate::{
     error::CallError,
-    store::record::{Failure, RuntimeFacts},
+    store::record::{Exit, Failure, RuntimeFacts},
 };
 
 /// A slice with its right.
@@ -24,7 +24,7 @@ pub(crate) struct Slice {
     pub(crate) vram_bytes: u64,
 }
 
-/// How a node makes the software of a server.
+/// How a node makes the software of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Recipe {
     pub(crate) name: String,
@@ -36,7 +36,7 @@ pub(crate) struct Recipe {
 /// What a node is asked to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Launch {
-    pub(crate) server: ServerId,
+    pub(crate) workload: WorkloadId,
     pub(crate) display_name: String,
     pub(crate) grant: GrantId,
     pub(crate) fence: u64,
@@ -47,6 +47,16 @@ pub(crate) struct Launch {
     pub(crate) storage_bytes: u64,
     pub(crate) memory_bytes: u64,
     pub(crate) cpu_milli: u32,
+    /// Of a run; a server runs a notebook.
+    pub(crate) command: Option<Command>,
+}
+
+/// What a run runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Command {
+    pub(crate) argv: Vec<String>,
+    /// After which the node ends it.
+    pub(crate) max_runtime: Option<Duration>,
 }
 
 /// How a workload is, as its node says.
@@ -54,8 +64,13 @@ pub(crate) struct Launch {
 pub(crate) enum WorkloadState {
     /// On its way, this far.
     Preparing(Phase),
+    /// The page of a server answers.
     Ready,
+    /// The command of a run runs.
+    Running,
     Stopping,
+    /// The command of a run ended with exit code 0.
+    Succeeded,
     /// Gone, as was asked.
     Stopped,
     /// Gone, as was not asked.
@@ -66,25 +81,39 @@ impl WorkloadState {
     /// Whether its processes are gone.
     pub(crate) const fn is_over(&self) -> bool {
         match self {
-            Self::Stopped | Self::Failed(_) => true,
-            Self::Preparing(_) | Self::Ready | Self::Stopping => false,
+            Self::Succeeded | Self::Stopped | Self::Failed(_) => true,
+            Self::Preparing(_) | Self::Ready | Self::Running | Self::Stopping => false,
         }
     }
+}
+
+/// Why a workload ended, where that is not its own doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndCause {
+    /// Its longest time was over.
+    MaxRuntime,
+    /// The node could not renew its grant.
+    GrantExpired,
+    /// Nobody knows: its supervisor was killed, or the machine was restarted.
+    Lost,
 }
 
 /// A workload as its node reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Workload {
-    pub(crate) server: ServerId,
+    pub(crate) id: WorkloadId,
     pub(crate) fence: u64,
     pub(crate) state: WorkloadState,
     pub(crate) detail: String,
     pub(crate) facts: RuntimeFacts,
     pub(crate) sequence: u64,
     pub(crate) environment_was_ready: bool,
+    /// How the command of a run ended.
+    pub(crate) exit: Option<Exit>,
+    pub(crate) cause: Option<EndCause>,
 }
 
-/// Pieces of what a server wrote.
+/// Pieces of what a workload wrote.
 pub(crate) type Logs = Pin<Box<dyn Stream<Item = Result<Vec<u8>, CallError>> + Send>>;
 
 /// The nodes. Every call may be repeated.
@@ -96,7 +125,7 @@ pub(crate) trait Nodes: std::fmt::Debug + Send + Sync {
     async fn stop(
         &self,
         endpoint: &str,
-        server: ServerId,
+        workload: WorkloadId,
         fence: u64,
     ) -> Result<Option<Workload>, CallError>;
     /// Removes a volume; one that is gone is no error.
@@ -105,7 +134,7 @@ pub(crate) trait Nodes: std::fmt::Debug + Send + Sync {
     async fn logs(
         &self,
         endpoint: &str,
-        server: ServerId,
+        workload: WorkloadId,
         follow: bool,
         tail_lines: u32,
     ) -> Result<Logs, CallError>;
@@ -117,7 +146,7 @@ pub(crate) struct Usage {
     pub(crate) grant: GrantId,
     pub(crate) owner: UserId,
     pub(crate) project: String,
-    pub(crate) server: ServerId,
+    pub(crate) workload: WorkloadId,
     pub(crate) slice: Slice,
     pub(crate) started_at: Timestamp,
 }

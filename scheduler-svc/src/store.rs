@@ -4,23 +4,27 @@
 //! - `gpus.taken` is the union of the blocks of the GPU's grants that are not released; both
 //!   change in one transaction, under a compare-and-set on the GPU's version.
 //! - A fence is given out once, in rising order, from one row per cell.
-//! - Every change of a server raises its version by one.
+//! - Every change of a server or run raises its version by one.
 
 pub(crate) mod cell;
 mod entity;
 pub(crate) mod grant;
 pub(crate) mod job;
 mod m20260101_000002_first_tables;
+mod m20261130_000010_runs;
 pub(crate) mod record;
 pub(crate) mod roster;
+pub(crate) mod run;
 pub(crate) mod server;
 pub(crate) mod starts;
+pub(crate) mod volume;
 
 use sea_orm::ConnectionTrait;
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
 use crate::error::SchedulerError;
-use record::{Grant, Server};
+use cnlab_model::id::{GrantId, NodeId};
+use record::Grant;
 
 /// All migrations, the kit's first.
 pub(crate) struct Migrations;
@@ -29,20 +33,22 @@ impl MigratorTrait for Migrations {
     fn migrations() -> Vec<Box<dyn MigrationTrait>> {
         let mut all = cnlab_db::kit_migrations();
         all.push(Box::new(m20260101_000002_first_tables::Migration));
+        all.push(Box::new(m20261130_000010_runs::Migration));
         all
     }
 }
 
-/// What belongs to the view of a server: its grant and the name of its node.
+/// What belongs to the view of a server or run: its grant and the name of its node.
 pub(crate) async fn surroundings(
     db: &impl ConnectionTrait,
-    server: &Server,
+    grant: Option<GrantId>,
+    node: Option<NodeId>,
 ) -> Result<(Option<Grant>, Option<String>), SchedulerError> {
-    let grant = match server.grant {
+    let grant = match grant {
         Some(id) => grant::get(db, id).await?,
         None => None,
     };
-    let node = match server.node {
+    let node = match node {
         Some(id) => roster::node(db, id).await?,
         None => None,
     };

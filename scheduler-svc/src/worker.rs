@@ -2,6 +2,7 @@
 
 mod destinations;
 pub(crate) mod dispatch;
+pub(crate) mod expiry;
 pub(crate) mod gauges;
 mod jobs;
 pub(crate) mod leases;

@@ -399,6 +399,13 @@ mod tests {
             assert_eq!(values, variables, "{path}");
         }
         assert_eq!(
+            found(&Method::POST, "/v1/runs/train:cancel").unwrap(),
+            (
+                "/cnlab.scheduler.v1.RunService/CancelRun".to_owned(),
+                vec![("run".to_owned(), "train".to_owned())]
+            )
+        );
+        assert_eq!(
             found(&Method::GET, "/v1/me").unwrap().0,
             "/cnlab.billing.v1.AccountService/WhoAmI"
         );

@@ -15,6 +15,7 @@
 )]
 
 pub mod book;
+pub mod expiry;
 pub mod id;
 pub mod workload;
 

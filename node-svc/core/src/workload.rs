@@ -1,13 +1,15 @@
 //! The life cycle of one life of a workload (one launch under one fence).
 //!
 //! ```text
-//! Accepted ─▶ BuildingEnvironment ─▶ Starting ─▶ WaitingForPage ─▶ Ready
-//!     └──────────────┴───── any of them ─┴──────────────┴───────────┴─▶ Stopping ─▶ Stopped
-//!     └──────────────┴───────────────────┴──────────────┴───────────┴─▶ Failed
+//! Accepted ─▶ BuildingEnvironment ─▶ Starting ─▶ WaitingForPage ─▶ Ready      a server
+//!     │                 │               ├──────▶ Running ─▶ Succeeded          a run
+//!     ├─────────────────┴───── any of them, when asked ─▶ Stopping ─▶ Stopped
+//!     └─────────────────┴───── any of them, by itself ──▶ Failed
 //! ```
 //!
-//! **Invariants**: `Stopped` and `Failed` are left by no event; `Ready` is reached only by a page
-//! that answered; a life that was asked to stop can no longer fail or come up.
+//! **Invariants**: `Stopped`, `Failed` and `Succeeded` are left by no event; `Ready` is reached only
+//! by a page that answered, `Succeeded` only by a command that was not asked to stop; a life that
+//! was asked to stop can no longer fail or come up.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,31 +27,37 @@ pub enum Phase {
     WaitingForPage,
     /// The page answers.
     Ready,
+    /// The command of a run runs.
+    Running,
     /// Its processes are being ended on request.
     Stopping,
     /// Ended on request.
     Stopped,
     /// Ended by itself, or never came up.
     Failed,
+    /// The command ended with exit code 0.
+    Succeeded,
 }
 
 impl Phase {
     /// Every phase, in the order of life.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Accepted,
         Self::BuildingEnvironment,
         Self::Starting,
         Self::WaitingForPage,
         Self::Ready,
+        Self::Running,
         Self::Stopping,
         Self::Stopped,
         Self::Failed,
+        Self::Succeeded,
     ];
 
     /// Whether no event can change it any more.
     #[must_use]
     pub const fn is_over(self) -> bool {
-        matches!(self, Self::Stopped | Self::Failed)
+        matches!(self, Self::Stopped | Self::Failed | Self::Succeeded)
     }
 }
 
@@ -64,6 +72,10 @@ pub enum Event {
     ProcessFound,
     /// The page answered.
     PageAnswered,
+    /// The command of a run was started, or found again by a new node-svc.
+    CommandFound,
+    /// The command ended with exit code 0; all processes are seen gone.
+    Succeeded,
     /// Somebody asked for the end.
     StopAsked,
     /// All processes are seen gone, or none was ever started.
@@ -74,11 +86,13 @@ pub enum Event {
 
 impl Event {
     /// Every event.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::BuildBegan,
         Self::StartBegan,
         Self::ProcessFound,
         Self::PageAnswered,
+        Self::CommandFound,
+        Self::Succeeded,
         Self::StopAsked,
         Self::Gone,
         Self::Failed,
@@ -89,66 +103,33 @@ impl Event {
 /// comes too early to be true.
 #[must_use]
 pub const fn step(phase: Phase, event: Event) -> Phase {
-    match (phase, event) {
-        (Phase::Accepted, Event::BuildBegan) => Phase::BuildingEnvironment,
-        (Phase::Accepted | Phase::BuildingEnvironment, Event::StartBegan) => Phase::Starting,
+    if phase.is_over() {
+        return phase;
+    }
+    match (event, phase) {
+        (Event::BuildBegan, Phase::Accepted) => Phase::BuildingEnvironment,
+        (Event::StartBegan, Phase::Accepted | Phase::BuildingEnvironment) => Phase::Starting,
         // A new node-svc may find a process whose start it did not see.
-        (Phase::Accepted | Phase::BuildingEnvironment | Phase::Starting, Event::ProcessFound) => {
+        (Event::ProcessFound, Phase::Accepted | Phase::BuildingEnvironment | Phase::Starting) => {
             Phase::WaitingForPage
         }
-        (Phase::WaitingForPage, Event::PageAnswered) => Phase::Ready,
-        (
-            Phase::Accepted
-            | Phase::BuildingEnvironment
-            | Phase::Starting
-            | Phase::WaitingForPage
-            | Phase::Ready,
-            Event::StopAsked,
-        ) => Phase::Stopping,
-        // Asked to stop: whatever ended it, it ended as asked.
-        (Phase::Stopping, Event::Gone | Event::Failed) => Phase::Stopped,
-        (
-            Phase::Accepted
-            | Phase::BuildingEnvironment
-            | Phase::Starting
-            | Phase::WaitingForPage
-            | Phase::Ready,
-            Event::Gone | Event::Failed,
-        ) => Phase::Failed,
-        (
-            same @ (Phase::BuildingEnvironment
-            | Phase::Starting
-            | Phase::WaitingForPage
-            | Phase::Ready
-            | Phase::Stopping),
-            Event::BuildBegan,
-        ) => same,
-        (
-            same @ (Phase::Starting | Phase::WaitingForPage | Phase::Ready | Phase::Stopping),
-            Event::StartBegan,
-        ) => same,
-        (same @ (Phase::WaitingForPage | Phase::Ready | Phase::Stopping), Event::ProcessFound) => {
-            same
+        (Event::PageAnswered, Phase::WaitingForPage) => Phase::Ready,
+        (Event::CommandFound, Phase::Accepted | Phase::BuildingEnvironment | Phase::Starting) => {
+            Phase::Running
         }
+        // Asked to stop: whatever ended it, it ended as asked.
+        (Event::Succeeded | Event::Gone | Event::Failed, Phase::Stopping) => Phase::Stopped,
+        (Event::Succeeded, _) => Phase::Succeeded,
+        (Event::Gone | Event::Failed, _) => Phase::Failed,
+        (Event::StopAsked, _) => Phase::Stopping,
         (
-            same @ (Phase::Accepted
-            | Phase::BuildingEnvironment
-            | Phase::Starting
-            | Phase::Ready
-            | Phase::Stopping),
-            Event::PageAnswered,
-        ) => same,
-        (Phase::Stopping, Event::StopAsked) => Phase::Stopping,
-        (
-            over @ (Phase::Stopped | Phase::Failed),
             Event::BuildBegan
             | Event::StartBegan
             | Event::ProcessFound
             | Event::PageAnswered
-            | Event::StopAsked
-            | Event::Gone
-            | Event::Failed,
-        ) => over,
+            | Event::CommandFound,
+            same,
+        ) => same,
     }
 }
 
@@ -176,6 +157,22 @@ mod tests {
     }
 
     #[test]
+    fn a_command_runs_and_ends() {
+        let started = [Event::BuildBegan, Event::StartBegan, Event::CommandFound];
+        let running = started.into_iter().fold(Phase::Accepted, step);
+        assert_eq!(running, Phase::Running);
+        for (event, next) in [
+            (Event::Succeeded, Phase::Succeeded),
+            (Event::Failed, Phase::Failed),
+            (Event::StopAsked, Phase::Stopping),
+            (Event::PageAnswered, Phase::Running),
+        ] {
+            assert_eq!(step(running, event), next);
+        }
+        assert_eq!(step(Phase::Stopping, Event::Succeeded), Phase::Stopped);
+    }
+
+    #[test]
     fn every_pair_keeps_the_laws() {
         for phase in Phase::ALL {
             for event in Event::ALL {
@@ -191,6 +188,9 @@ mod tests {
                 }
                 if next == Phase::Ready && phase != Phase::Ready {
                     assert_eq!((phase, event), (Phase::WaitingForPage, Event::PageAnswered));
+                }
+                if next == Phase::Succeeded && phase != Phase::Succeeded {
+                    assert_eq!(event, Event::Succeeded);
                 }
                 // Saying it twice says nothing new.
                 assert_eq!(step(next, event), next, "{phase:?} {event:?}");

@@ -1,4 +1,5 @@
-//! Runs a server as a JupyterLab process tree of its own, through `node-sandbox`.
+//! Runs a server as a JupyterLab process tree of its own, and a run as the tree of its command,
+//! through `node-sandbox`.
 //!
 //! Inside, `/workspace` is the volume, `/run/cnlab` the life's runtime folder (Jupyter's socket,
 //! settings and kernel connections), and the environment lies read-only at its own path. Where
@@ -7,6 +8,7 @@
 //! **Invariant**: the notebook's token is in a file that only the workload's user can read; it
 //! is on no command line and in no environment.
 
+mod command;
 mod notebook_files;
 mod orphans;
 
@@ -28,7 +30,7 @@ use node_sandbox::{
 use crate::{
     config::{FirstKernel, IsolationChoice, ProcessConfig},
     failure::Failure,
-    ports::{Boundaries, Ended, Handle, Process, RunPlan, Runner, life_name},
+    ports::{Boundaries, Ended, Exit, Handle, Process, RunPlan, Runner, life_name},
 };
 
 /// Where the volume is, inside.
@@ -108,7 +110,10 @@ impl ProcessRunner {
                 notebook_files::short_path(&plan.folder),
             )
         };
-        let argv = notebook_files::command(&plan.environment.path, &runtime);
+        let argv = match &plan.command {
+            Some(argv) => argv.clone(),
+            None => notebook_files::command(&plan.environment.path, &runtime),
+        };
         let mut spec = SandboxSpec::new(
             life_name(plan.holder),
             argv,
@@ -119,7 +124,10 @@ impl ProcessRunner {
         spec.uid = plan.uid;
         spec.gid = plan.uid;
         spec.hostname.clone_from(&plan.hostname);
-        spec.env = notebook_files::environment(plan, &workspace, &runtime);
+        spec.env = match &plan.command {
+            Some(_) => command::environment(plan, &workspace),
+            None => notebook_files::environment(plan, &workspace, &runtime),
+        };
         spec.devices.clone_from(&plan.gpu.devices);
         spec.isolation = self.wanted;
         spec.limits = Limits {
@@ -131,9 +139,12 @@ impl ProcessRunner {
             let environment = &plan.environment.path;
             spec.binds = vec![
                 Bind::writable(&plan.volume, WORKSPACE),
-                Bind::writable(plan.folder.join("run"), RUNTIME),
                 Bind::read_only(environment, environment),
             ];
+            if plan.command.is_none() {
+                let runtime = Bind::writable(plan.folder.join("run"), RUNTIME);
+                spec.binds.push(runtime);
+            }
             // A Python outside the system's folders must be visible, and nothing beside it.
             let base = &plan.environment.base_prefix;
             let seen = |folder: &PathBuf| base.starts_with(folder);
@@ -231,6 +242,10 @@ impl Runner for ProcessRunner {
         let isolated = self.why_not_isolated().is_none();
         let first_kernel = self.first_kernel;
         let running = blocking(move || {
+            if let Some(argv) = &plan.command {
+                let started = launcher.start(&spec);
+                return started.map_err(|error| command::failure(argv, &error));
+            }
             notebook_files::prepare(&plan, isolated, first_kernel)
                 .map_err(|error| Failure::disk("preparing the runtime folder", &error))?;
             launcher.start(&spec).map_err(|error| failure(&error))
@@ -310,14 +325,20 @@ impl Process for SandboxedProcess {
 fn how_it_ended(record: Result<Option<ExitRecord>, SandboxError>) -> Ended {
     match record {
         Ok(Some(record)) => Ended {
+            exit: Some(match record.exit {
+                node_sandbox::Exit::Code(code) => Exit::Code(code),
+                node_sandbox::Exit::Signal(signal) => Exit::Signal(signal),
+            }),
             how: record.exit.to_string(),
             out_of_memory: record.oom_killed,
         },
         Ok(None) => Ended {
+            exit: None,
             how: "its supervisor was killed, or the machine was restarted".to_owned(),
             out_of_memory: false,
         },
         Err(error) => Ended {
+            exit: None,
             how: format!("the record of its end cannot be read ({error})"),
             out_of_memory: false,
         },

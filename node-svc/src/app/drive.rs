@@ -2,13 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use cnlab_service::Span;
 use node_core::{Event, Holder, Phase, step};
 use tracing::Instrument as _;
 
 use super::{
     Node, facts,
-    last_words::{died, last_words},
-    life::{Launch, Life, Record},
+    last_words::{CommandEnd, command_ended, died, last_words},
+    life::{Command, EndCause, Launch, Life, Record},
 };
 use crate::{
     disk::Durability,
@@ -37,6 +38,8 @@ enum End {
     Asked,
     /// By itself, or it never came up.
     Failed(Failure),
+    /// As the command of a run did.
+    Command(Box<CommandEnd>),
 }
 
 impl Node {
@@ -93,7 +96,10 @@ impl Node {
             Begin::Found => self.take_up(life).await,
         };
         match process {
-            Ok(process) => self.watch(life, process.as_ref()).await,
+            Ok(process) => match life.command() {
+                Some(command) => self.watch_command(life, process.as_ref(), &command).await,
+                None => self.watch(life, process.as_ref()).await,
+            },
             Err(end) => end,
         }
     }
@@ -130,6 +136,10 @@ impl Node {
                 {
                     tracing::warn!(%error, "the slice of a running workload is not attached");
                 }
+                if life.command().is_some() {
+                    self.tell(life, Event::CommandFound, "", |_| {}).await;
+                    return Ok(process);
+                }
                 if let Err(failure) = self.know_peer(life, record.uid.unwrap_or(0)).await {
                     // Nobody could reach it, and its blocks may be given away only without it.
                     self.end_process(life, process.as_ref()).await;
@@ -142,6 +152,9 @@ impl Node {
                 };
                 self.tell(life, Event::ProcessFound, detail, |_| {}).await;
                 Ok(process)
+            }
+            Err(ended) if life.command().is_some() => {
+                Err(End::Command(Box::new(command_ended(life, &ended).await)))
             }
             Err(ended) => Err(End::Failed(died(life, &ended).await)),
         }
@@ -156,7 +169,11 @@ impl Node {
         self.clear_the_way(life).await?;
         let (recipe, left_out) = facts::recipe(&launch, !self.is_simulated(&launch));
         let (environment, was_ready) = self.environment(life, &recipe).await?;
-        self.tell(life, Event::StartBegan, "starting JupyterLab", |record| {
+        let starting = match launch.command {
+            Some(_) => "starting the command",
+            None => "starting JupyterLab",
+        };
+        self.tell(life, Event::StartBegan, starting, |record| {
             record.environment_was_ready = was_ready;
         })
         .await;
@@ -184,7 +201,7 @@ impl Node {
             .await
             .map_err(End::Failed)?;
         let uid = plan.uid;
-        self.tell(life, Event::StartBegan, "starting JupyterLab", |record| {
+        self.tell(life, Event::StartBegan, starting, |record| {
             record.facts = said;
             record.uid = Some(uid);
         })
@@ -194,17 +211,20 @@ impl Node {
         }
         let process = self.runner().start(&plan).await.map_err(End::Failed)?;
         // From here on there is a process: no way out of this life leaves it running.
-        life.set_peer(Peer::new(&life.folder, uid, &plan.token));
         let (handle, unenforced) = (process.handle(), process.unenforced());
-        self.tell(
-            life,
-            Event::ProcessFound,
-            "waiting for the page",
-            |record| {
-                record.handle = Some(handle);
-                record.facts.not_enforced.extend(unenforced);
-            },
-        )
+        let now = self.runtime.clock.now();
+        let (event, detail) = match launch.command {
+            Some(_) => (Event::CommandFound, ""),
+            None => {
+                life.set_peer(Peer::new(&life.folder, uid, &plan.token));
+                (Event::ProcessFound, "waiting for the page")
+            }
+        };
+        self.tell(life, event, detail, |record| {
+            record.handle = Some(handle);
+            record.started_at = Some(now);
+            record.facts.not_enforced.extend(unenforced);
+        })
         .await;
         if let Err(error) = keep(life, Durability::Synced).await {
             // Without its handle on disk a later node-svc could not find the process.
@@ -219,6 +239,9 @@ impl Node {
 
     /// Ends every life that a newer fence displaced in favour of this one, and sees it gone.
     async fn clear_the_way(self: &Arc<Self>, life: &Arc<Life>) -> Result<(), End> {
+        // A run that began anew elsewhere may come back before its earlier life is over, on
+        // other blocks. To the end, whoever asks: a stop answers for the earlier ones, too.
+        self.end_earlier(life.holder).await;
         for other in self.in_the_way(life.holder) {
             let known = self.lives().get(&other).map(Arc::clone);
             match known {
@@ -300,6 +323,7 @@ impl Node {
             uid: volume.uid,
             folder: life.folder.clone(),
             token,
+            command: launch.command.as_ref().map(|command| command.argv.clone()),
             memory_bytes: launch.memory_bytes,
             cpu_milli: launch.cpu_milli,
             // Of this span, so that what the process traces hangs below it.
@@ -363,6 +387,52 @@ impl Node {
         }
     }
 
+    /// Waits for the end of a command, or for the end of its longest time.
+    async fn watch_command(
+        &self,
+        life: &Arc<Life>,
+        process: &dyn Process,
+        command: &Command,
+    ) -> End {
+        let started = life.snapshot().record.started_at;
+        let too_long = async {
+            match command.max_runtime {
+                Some(longest) => {
+                    // It may have run while no node-svc did.
+                    let now = self.runtime.clock.now();
+                    let ran = started.map_or(Duration::ZERO, |started| now.since(started));
+                    tokio::time::sleep(longest.saturating_sub(ran)).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = self.ended(life, process) => {
+                End::Command(Box::new(command_ended(life, &ended).await))
+            }
+            () = life.stop.cancelled() => {
+                self.end_process(life, process).await;
+                End::Asked
+            }
+            () = too_long => {
+                let longest = Span(command.max_runtime.unwrap_or_default());
+                let failure = Failure::new(
+                    "MAX_RUNTIME_REACHED",
+                    format!("the command was ended after its longest time of {longest}"),
+                )
+                .try_this("submit it again with a longer --max-runtime");
+                self.end_process(life, process).await;
+                End::Command(Box::new(CommandEnd {
+                    event: Event::Failed,
+                    failure: Some(failure),
+                    exit: None,
+                    cause: Some(EndCause::MaxRuntime),
+                }))
+            }
+        }
+    }
+
     /// Waits until a process is over by itself and nothing of it is left, however long that
     /// takes: its blocks may not be given away before.
     async fn ended(&self, life: &Arc<Life>, process: &dyn Process) -> Ended {
@@ -376,7 +446,8 @@ impl Node {
 
     /// Ends a process, however long it takes: its blocks may not be given away before.
     async fn end_process(&self, life: &Arc<Life>, process: &dyn Process) {
-        let grace = self.config.process.stop_grace.0;
+        let usual = self.config.process.stop_grace.0;
+        let grace = life.expired().map_or(usual, |grace| grace.min(usual));
         while let Err(failure) = process.terminate(grace).await {
             self.still_ending(life, &failure).await;
         }
@@ -385,13 +456,13 @@ impl Node {
     /// Says that a life is not over because processes of it survive, and waits before the next
     /// try to end them.
     async fn still_ending(&self, life: &Arc<Life>, failure: &Failure) {
-        self.tell(
-            life,
-            Event::StopAsked,
-            "waiting for processes that do not end",
-            |_| {},
-        )
-        .await;
+        // How a command ended is still to be said, and it does not come up again.
+        let event = match life.command() {
+            Some(_) => Event::CommandFound,
+            None => Event::StopAsked,
+        };
+        let detail = "waiting for processes that do not end";
+        self.tell(life, event, detail, |_| {}).await;
         self.survivors(life.holder, failure).await;
     }
 
@@ -419,10 +490,31 @@ impl Node {
         if let Ok(Err(error)) = tidied.await {
             tracing::debug!(%error, "the runtime folder could not be removed");
         }
+        let end = match (end, life.expired()) {
+            (End::Asked, Some(_)) if life.phase() != Phase::Stopping => expired(),
+            (end, _) => end,
+        };
         match end {
             End::Asked => {
                 self.tell(life, Event::Gone, "", |record| record.handle = None)
                     .await;
+            }
+            End::Command(end) => {
+                let CommandEnd {
+                    event,
+                    failure,
+                    exit,
+                    cause,
+                } = *end;
+                self.tell(life, event, "", |record| {
+                    record.handle = None;
+                    record.exit = exit;
+                    if record.phase == Phase::Failed {
+                        record.failure = failure;
+                        record.cause = cause;
+                    }
+                })
+                .await;
             }
             End::Failed(failure) => {
                 tracing::warn!(workload = %life.holder.workload, reason = %failure.reason, cause = %failure.cause, "workload failed");
@@ -453,6 +545,19 @@ impl Node {
             .iter()
             .any(|gpu| gpu.uuid == launch.slice.gpu && gpu.simulated)
     }
+}
+
+/// The end of a run whose grant could not be renewed.
+fn expired() -> End {
+    let failure = Failure::new("GRANT_EXPIRED", "the grant of the run expired")
+        .caused_by("the node could not reach the scheduler to renew it")
+        .try_this("submit it again with `cnlab run submit`");
+    End::Command(Box::new(CommandEnd {
+        event: Event::Failed,
+        failure: Some(failure),
+        exit: None,
+        cause: Some(EndCause::GrantExpired),
+    }))
 }
 
 /// Keeps a life's record, off the async threads.

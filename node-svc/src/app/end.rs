@@ -181,6 +181,7 @@ mod tests {
             memory_bytes: 0,
             cpu_milli: 0,
             hostname: "tests".to_owned(),
+            command: None,
         }
     }
 

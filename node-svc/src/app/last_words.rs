@@ -1,4 +1,4 @@
-//! Why a server's process ended, as far as its end and its log tell.
+//! Why a workload's process ended, as far as its end and its log tell.
 //!
 //! **Invariant**: whatever a workload wrote into its log, reading its last words ends soon and
 //! needs no more than a few kilobytes.
@@ -9,8 +9,13 @@ use std::{
     path::Path,
 };
 
-use super::life::Life;
-use crate::{failure::Failure, ports::Ended};
+use node_core::Event;
+
+use super::life::{EndCause, Life};
+use crate::{
+    failure::Failure,
+    ports::{Ended, Exit},
+};
 
 /// Bytes at the end of the log in which the cause of a failure is looked for.
 const LAST_WORDS: u64 = 4_096;
@@ -31,6 +36,61 @@ pub(super) async fn died(life: &Life, ended: &Ended) -> Failure {
     Failure::new("NOTEBOOK_ENDED", "the server's process ended by itself")
         .caused_by(cause)
         .try_this("look at the server's log, then start it again; its files are kept")
+}
+
+/// How the life of a run ends.
+#[derive(Debug)]
+pub(super) struct CommandEnd {
+    pub(super) event: Event,
+    pub(super) failure: Option<Failure>,
+    pub(super) exit: Option<Exit>,
+    pub(super) cause: Option<EndCause>,
+}
+
+/// The end of a command that ended by itself.
+pub(super) async fn command_ended(life: &Life, ended: &Ended) -> CommandEnd {
+    let of = |failure| CommandEnd {
+        event: Event::Failed,
+        failure: Some(failure),
+        exit: ended.exit,
+        cause: None,
+    };
+    let words = async || {
+        let words = last_words(life).await;
+        if words.is_empty() {
+            words
+        } else {
+            format!("its last words: {words}")
+        }
+    };
+    match ended.exit {
+        Some(Exit::Code(0)) => CommandEnd {
+            event: Event::Succeeded,
+            failure: None,
+            exit: ended.exit,
+            cause: None,
+        },
+        _ if ended.out_of_memory => of(Failure::new(
+            "OUT_OF_MEMORY",
+            "the run used all of its memory",
+        )
+        .caused_by(ended.how.clone())
+        .try_this("submit it again on a profile with more memory")),
+        Some(_) => of(Failure::new(
+            "COMMAND_FAILED",
+            format!("the command ended with {}", ended.how),
+        )
+        .caused_by(words().await)
+        .try_this("look at what it wrote with `cnlab run logs`")),
+        None => CommandEnd {
+            cause: Some(EndCause::Lost),
+            ..of(
+                Failure::new("PROCESS_ENDED", "nobody knows how the command ended")
+                    .caused_by(ended.how.clone())
+                    .try_this("submit it again with `cnlab run submit`"),
+            )
+        },
+    }
 }
 
 /// The last line of the log, as far as [`LAST_WORDS`] reaches.
@@ -88,6 +148,7 @@ mod tests {
         log.resize(3 << 20, b'x');
         std::fs::write(folder.path().join("log"), &log).unwrap();
         let ended = Ended {
+            exit: Some(Exit::Code(1)),
             how: "exit code 1".to_owned(),
             out_of_memory: false,
         };

@@ -7,20 +7,21 @@ use std::{
         Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use cnlab_model::{Blocks, Timestamp, id::VolumeId};
 use cnlab_service::Runtime;
-use node_core::{Holder, Phase};
+use node_core::{Holder, Phase, WorkloadId};
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     disk::{self, Durability},
     failure::Failure,
     notebook::Peer,
-    ports::{Handle, SliceAsk},
+    ports::{Exit, Handle, SliceAsk},
 };
 
 /// What was asked for.
@@ -36,6 +37,29 @@ pub(crate) struct Launch {
     pub(crate) memory_bytes: u64,
     pub(crate) cpu_milli: u32,
     pub(crate) hostname: String,
+    /// Of a run; a server runs a notebook.
+    #[serde(default)]
+    pub(crate) command: Option<Command>,
+}
+
+/// What a run runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Command {
+    pub(crate) argv: Vec<String>,
+    /// After which it is ended.
+    pub(crate) max_runtime: Option<Duration>,
+}
+
+/// Why a life ended, where that is not its own doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum EndCause {
+    /// Its longest time was over.
+    MaxRuntime,
+    /// Its grant could not be renewed.
+    GrantExpired,
+    /// Nobody knows: its supervisor was killed, or the machine was restarted.
+    Lost,
 }
 
 /// The slice of the grant.
@@ -85,6 +109,14 @@ pub(crate) struct Record {
     pub(crate) facts: Facts,
     pub(crate) environment_was_ready: bool,
     pub(crate) changed_at: Timestamp,
+    /// When the command of a run was started.
+    #[serde(default)]
+    pub(crate) started_at: Option<Timestamp>,
+    /// How it ended.
+    #[serde(default)]
+    pub(crate) exit: Option<Exit>,
+    #[serde(default)]
+    pub(crate) cause: Option<EndCause>,
 }
 
 impl Record {
@@ -105,6 +137,9 @@ impl Record {
             facts: Facts::default(),
             environment_was_ready: false,
             changed_at: now,
+            started_at: None,
+            exit: None,
+            cause: None,
         }
     }
 }
@@ -126,6 +161,10 @@ pub(crate) struct Life {
     pub(crate) folder: PathBuf,
     /// Told when it must end.
     pub(crate) stop: CancellationToken,
+    /// Set before that when its grant could not be renewed, with the time to end in.
+    expired: OnceLock<Duration>,
+    /// When this node-svc began with it.
+    pub(crate) began: Instant,
     state: Mutex<Snapshot>,
     over: watch::Sender<bool>,
     peer: OnceLock<Peer>,
@@ -141,6 +180,8 @@ impl Life {
             holder: record.holder,
             folder,
             stop: CancellationToken::new(),
+            expired: OnceLock::new(),
+            began: Instant::now(),
             state: Mutex::new(Snapshot {
                 record,
                 detail,
@@ -170,6 +211,30 @@ impl Life {
             .launch
             .as_ref()
             .map(|launch| launch.volume)
+    }
+
+    /// What it runs, for a run.
+    pub(crate) fn command(&self) -> Option<Command> {
+        let state = self.state();
+        let launch = state.record.launch.as_ref();
+        launch.and_then(|launch| launch.command.clone())
+    }
+
+    /// Whether its grant expires when it is not renewed: a run's does, a server's is sticky.
+    pub(crate) fn expires(&self) -> bool {
+        matches!(self.holder.workload, WorkloadId::Run(_))
+    }
+
+    /// Ends it, because its grant could not be renewed, and gives it so much time.
+    pub(crate) fn expire(&self, grace: Duration) {
+        if self.expired.set(grace).is_ok() {
+            self.stop.cancel();
+        }
+    }
+
+    /// Whether its grant could not be renewed; then, the time that its processes have to end.
+    pub(crate) fn expired(&self) -> Option<Duration> {
+        self.expired.get().copied()
     }
 
     /// Says that the scheduler took in the state of this sequence.

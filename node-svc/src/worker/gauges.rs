@@ -51,7 +51,8 @@ const fn name(phase: Phase) -> Option<&'static str> {
         Phase::Starting => Some("starting"),
         Phase::WaitingForPage => Some("waiting_for_page"),
         Phase::Ready => Some("ready"),
+        Phase::Running => Some("running"),
         Phase::Stopping => Some("stopping"),
-        Phase::Stopped | Phase::Failed => None,
+        Phase::Stopped | Phase::Failed | Phase::Succeeded => None,
     }
 }

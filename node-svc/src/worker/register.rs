@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use cnlab_proto::scheduler::v1 as pb;
+use cnlab_proto::{convert::decode_duration, scheduler::v1 as pb};
 use cnlab_service::{Next, task::Backoff};
 
 use super::{Roster, renew::Rhythm};
@@ -43,6 +43,9 @@ impl Register {
             Ok(answer) => {
                 self.backoff().reset();
                 self.rhythm.heard(answer.get_ref());
+                if let Some(ttl) = &answer.get_ref().lease_ttl {
+                    self.node.lease.set_ttl(decode_duration(ttl));
+                }
                 tracing::info!(node = %self.node.id, %endpoint, "registered with the scheduler");
                 // Everything that runs is told at once, so that the scheduler need not guess.
                 self.node.renew.wake();

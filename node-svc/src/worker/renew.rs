@@ -11,6 +11,7 @@ use std::{
 use cnlab_proto::{convert::decode_duration, node::v1::Workload, scheduler::v1 as pb};
 use cnlab_service::Next;
 use node_core::WorkloadId;
+use tokio::time::Instant;
 
 use super::Roster;
 use crate::{
@@ -100,12 +101,14 @@ impl Renew {
             workloads,
             disk_free_bytes: machine::disk(self.node.data_folder()).free_bytes,
         };
+        let sent = Instant::now();
         match self.roster.clone().renew_grants(request).await {
             Ok(response) => {
                 let response = response.into_inner();
                 if response.register_again {
                     self.node.register.wake();
                 } else {
+                    self.node.lease.renewed(sent);
                     for (life, sequence) in &said {
                         life.set_taken_in(*sequence);
                     }
@@ -116,7 +119,7 @@ impl Renew {
                 Next::After(self.rhythm.every())
             }
             Err(status) => {
-                // What runs goes on: a server's grant outlives a scheduler that is away.
+                // Servers go on: their grants outlive a scheduler that is away. Runs end in time.
                 tracing::debug!(%status, "grants not renewed");
                 Next::After(AFTER_FAILURE)
             }

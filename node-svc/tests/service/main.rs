@@ -12,5 +12,6 @@ mod environments;
 mod first_kernel;
 mod gpus;
 mod refusals;
+mod runs;
 mod servers;
 mod support;

@@ -53,7 +53,7 @@ impl Billing for GrpcBilling {
             grant_id: usage.grant.to_string(),
             user_id: usage.owner.to_string(),
             project: usage.project,
-            workload_id: usage.server.to_string(),
+            workload_id: usage.workload.to_string(),
             slice: Some(encode_slice(&usage.slice)),
             started_at: Some(encode_timestamp(usage.started_at)),
         };

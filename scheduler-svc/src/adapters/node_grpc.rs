@@ -7,7 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use cnlab_model::id::{ServerId, VolumeId};
+use cnlab_model::id::{VolumeId, WorkloadId};
 use cnlab_proto::node::v1::{self as pb, node_service_client::NodeServiceClient};
 use cnlab_service::{
     Secret,
@@ -73,11 +73,11 @@ impl Nodes for GrpcNodes {
     async fn stop(
         &self,
         endpoint: &str,
-        server: ServerId,
+        id: WorkloadId,
         fence: u64,
     ) -> Result<Option<Workload>, CallError> {
         let request = pb::StopWorkloadRequest {
-            workload_id: server.to_string(),
+            workload_id: id.to_string(),
             fence,
         };
         match self.client(endpoint)?.stop_workload(request).await {
@@ -98,12 +98,12 @@ impl Nodes for GrpcNodes {
     async fn logs(
         &self,
         endpoint: &str,
-        server: ServerId,
+        id: WorkloadId,
         follow: bool,
         tail_lines: u32,
     ) -> Result<Logs, CallError> {
         let request = pb::StreamLogsRequest {
-            workload_id: server.to_string(),
+            workload_id: id.to_string(),
             follow,
             tail_lines,
         };

@@ -18,7 +18,7 @@ use crate::{
     error::SchedulerError,
     store::{
         self,
-        cell::{Cell, request},
+        cell::{Cell, request, server_turn},
         record::Server,
         starts,
     },
@@ -52,7 +52,8 @@ impl App {
         let past = starts::of_image(self.db.read(), &server.image).await?;
         let _turn = self.turn().await;
         for _ in 0..TRIES {
-            let cell = self.cell().await?;
+            let mut cell = self.cell().await?;
+            cell.keep_ahead_of(server_turn(server.created_at));
             let plan = self.plan_new(&cell, &mut server, &ask.profile, &past);
             let plan = match plan {
                 Ok(plan) => plan,
@@ -64,10 +65,7 @@ impl App {
             }
         }
         let cell = self.cell().await?;
-        let plan = Plan::Queue {
-            detail: "others took the free slices meanwhile".to_owned(),
-            expected: None,
-        };
+        let plan = Plan::overtaken();
         let view = self.insert(&cell, &server, &plan, attempt).await;
         self.queue.wake();
         view
@@ -126,7 +124,8 @@ impl App {
     ) -> Result<Plan, SchedulerError> {
         let offered = cell.profiles(&self.catalogue.profiles, &self.catalogue.templates);
         server.profile = profile_named(&offered, profile)?.clone();
-        self.plan(cell, server, &request(server, None), past)
+        let request = request(&server.profile, server.storage_bytes, None);
+        self.plan(cell, &*server, &request, past)
     }
 
     async fn insert(

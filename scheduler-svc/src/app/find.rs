@@ -1,5 +1,7 @@
 //! Finding servers: by id, by name, by project and name; and only one's own.
 
+use std::{fmt::Display, str::FromStr};
+
 use cnlab_model::{ProjectName, id::ServerId};
 use cnlab_service::Caller;
 use scheduler_core::{near, server::State};
@@ -16,8 +18,74 @@ use crate::{
 };
 
 const PAGE: u32 = 100;
-const LARGEST_PAGE: u32 = 1000;
-const NEAR: usize = 3;
+pub(super) const LARGEST_PAGE: u32 = 1000;
+pub(super) const NEAR: usize = 3;
+
+/// The projects in which a name is looked for, and the name: `name` or `owner/slug/name`.
+pub(super) fn places<'a>(caller: &Caller, wanted: &'a str) -> (Vec<ProjectName>, &'a str) {
+    match wanted.rsplit_once('/') {
+        Some((project, name)) => {
+            let own = caller.projects.iter().filter(|own| own.as_str() == project);
+            (own.cloned().collect(), name)
+        }
+        None => (caller.projects.clone(), wanted),
+    }
+}
+
+/// What part of a list is asked for.
+pub(super) struct Ask<Id> {
+    pub(super) projects: Vec<ProjectName>,
+    /// Only what is older than this.
+    pub(super) before: Option<Id>,
+    /// One more than a page tells whether there is a next one.
+    pub(super) limit: u64,
+    size: usize,
+}
+
+impl<Id: FromStr + Display> Ask<Id> {
+    /// Reads a request for a page.
+    ///
+    /// # Errors
+    /// When the project is not the caller's, or size or token make no sense.
+    pub(super) fn read(
+        caller: &Caller,
+        project: &str,
+        page_size: u32,
+        page_token: &str,
+    ) -> Result<Self, SchedulerError> {
+        let projects = if project.is_empty() {
+            caller.projects.clone()
+        } else {
+            vec![project_of(caller, project)?]
+        };
+        let size = match page_size {
+            0 => PAGE,
+            1..=LARGEST_PAGE => page_size,
+            _ => return Err(SchedulerError::PageSize),
+        };
+        let before = match page_token {
+            "" => None,
+            token => Some(token.parse().map_err(|_| SchedulerError::PageToken)?),
+        };
+        Ok(Self {
+            projects,
+            before,
+            limit: u64::from(size) + 1,
+            size: usize::try_from(size).unwrap_or(usize::MAX),
+        })
+    }
+
+    /// The page of the rows that were found, and where the next one begins.
+    pub(super) fn cut<T>(&self, mut rows: Vec<T>, id: impl Fn(&T) -> Id) -> (Vec<T>, String) {
+        let more = rows.len() > self.size;
+        rows.truncate(self.size);
+        let next = match rows.last() {
+            Some(last) if more => id(last).to_string(),
+            _ => String::new(),
+        };
+        (rows, next)
+    }
+}
 
 /// One page of a list.
 #[derive(Debug)]
@@ -41,13 +109,7 @@ impl App {
                 .filter(|server| server.state != State::Deleted && caller.may_use(&server.project))
                 .ok_or_else(|| unknown(wanted, Vec::new()));
         }
-        let (projects, name) = match wanted.rsplit_once('/') {
-            Some((project, name)) => {
-                let own = caller.projects.iter().filter(|own| own.as_str() == project);
-                (own.cloned().collect(), name)
-            }
-            None => (caller.projects.clone(), wanted),
-        };
+        let (projects, name) = places(caller, wanted);
         let mut found = store::server::named(db, &projects, name).await?;
         match found.len() {
             1 => found.pop().ok_or_else(|| unknown(wanted, Vec::new())),
@@ -86,35 +148,9 @@ impl App {
         page_size: u32,
         page_token: &str,
     ) -> Result<Page, SchedulerError> {
-        let projects = if project.is_empty() {
-            caller.projects.clone()
-        } else {
-            vec![project_of(caller, project)?]
-        };
-        let size = match page_size {
-            0 => PAGE,
-            1..=LARGEST_PAGE => page_size,
-            _ => return Err(SchedulerError::PageSize),
-        };
-        let before = match page_token {
-            "" => None,
-            token => Some(
-                token
-                    .parse::<ServerId>()
-                    .map_err(|_| SchedulerError::PageToken)?,
-            ),
-        };
-        // One more than asked for tells whether there is a next page.
-        let limit = u64::from(size) + 1;
-        let mut rows = store::server::list(self.db.read(), &projects, before, limit).await?;
-        let more = rows.len() > usize::try_from(size).unwrap_or(usize::MAX);
-        if more {
-            rows.pop();
-        }
-        let next = match rows.last() {
-            Some(last) if more => last.id.to_string(),
-            _ => String::new(),
-        };
+        let ask = Ask::<ServerId>::read(caller, project, page_size, page_token)?;
+        let rows = store::server::list(self.db.read(), &ask.projects, ask.before, ask.limit);
+        let (rows, next) = ask.cut(rows.await?, |server| server.id);
         let mut servers = Vec::with_capacity(rows.len());
         for row in rows {
             servers.push(self.view(row).await?);

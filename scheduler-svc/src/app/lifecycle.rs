@@ -21,7 +21,7 @@ use crate::{
     error::SchedulerError,
     store::{
         self,
-        cell::request,
+        cell::{request, server_turn},
         grant,
         job::{self, Job},
         record::{Failure, Grant, Server},
@@ -44,9 +44,11 @@ impl App {
         let past = starts::of_image(self.db.read(), &found.image).await?;
         let _turn = self.turn().await;
         for _ in 0..TRIES {
-            let cell = self.cell().await?;
-            let volume_on = store::server::volume_node(self.db.read(), found.volume).await?;
-            let plan = match self.plan(&cell, &found, &request(&found, volume_on), &past) {
+            let mut cell = self.cell().await?;
+            cell.keep_ahead_of(server_turn(self.now()));
+            let volume_on = store::volume::node_of(self.db.read(), found.volume).await?;
+            let request = request(&found.profile, found.storage_bytes, volume_on);
+            let plan = match self.plan(&cell, &found, &request, &past) {
                 Ok(plan) => plan,
                 Err(error) => return self.kept_answer(attempt).await?.ok_or(error),
             };
@@ -59,10 +61,7 @@ impl App {
                 done => return done,
             }
         }
-        let plan = Plan::Queue {
-            detail: "others took the free slices meanwhile".to_owned(),
-            expected: None,
-        };
+        let plan = Plan::overtaken();
         let id = GrantId::from_ulid(self.runtime.ids.ulid());
         let view = self
             .change(&found, &Wish::Start { plan, id }, attempt)
@@ -118,7 +117,8 @@ impl App {
                 if changed {
                     store::server::update(&tx, &mut server).await?;
                 }
-                let (grant, node_name) = store::surroundings(&tx, &server).await?;
+                let (grant, node_name) =
+                    store::surroundings(&tx, server.grant, server.node).await?;
                 let view = View::new(server, grant, node_name, now);
                 once::finish(&tx, pending, &view).await?;
                 Ok::<_, SchedulerError>((view, changed))
@@ -165,7 +165,7 @@ impl App {
             Wish::Stop | Wish::Delete => {
                 if let Some(grant) = server.grant {
                     let stop = Job::Stop {
-                        server: server.id,
+                        workload: server.id.into(),
                         grant,
                     };
                     let traceparent = trace::current_traceparent();
@@ -187,10 +187,10 @@ impl App {
         server: &mut Server,
         now: Timestamp,
     ) -> Result<(), SchedulerError> {
-        match store::server::volume_node(tx, server.volume).await? {
+        match store::volume::node_of(tx, server.volume).await? {
             Some(node) => {
                 let remove = Job::RemoveVolume {
-                    server: server.id,
+                    workload: server.id.into(),
                     volume: server.volume,
                     node,
                 };
@@ -240,7 +240,7 @@ impl App {
                     server.phase_detail = String::new();
                 }
                 State::Deleted => {
-                    store::server::drop_volume(tx, server.volume, now).await?;
+                    store::volume::gone(tx, server.volume, now).await?;
                     server.stopped_at = server.stopped_at.or(Some(now));
                     server.phase_detail = String::new();
                 }
@@ -273,13 +273,7 @@ impl App {
             return Ok(());
         };
         server.node = None;
-        if grant::release(tx, id, now).await? {
-            let close = Job::CloseUsage {
-                grant: id,
-                ended_at: now,
-            };
-            job::push(tx, &close, None, trace::current_traceparent(), now).await?;
-        }
+        release(tx, id, now).await?;
         if server.state == State::Deleting {
             Box::pin(self.remove_volume(tx, server, now)).await?;
         }
@@ -306,6 +300,18 @@ impl App {
         starts::add(tx, &past, now).await?;
         store::roster::image_ready(tx, grant.node, &server.image).await
     }
+}
+
+/// Gives the blocks of a grant back and ends its usage, once.
+pub(super) async fn release(tx: &Tx, id: GrantId, now: Timestamp) -> Result<(), SchedulerError> {
+    if grant::release(tx, id, now).await? {
+        let close = Job::CloseUsage {
+            grant: id,
+            ended_at: now,
+        };
+        job::push(tx, &close, None, trace::current_traceparent(), now).await?;
+    }
+    Ok(())
 }
 
 /// What a user wants of a server.

@@ -5,8 +5,9 @@ use cnlab_db::{
     idempotency::{self, Begun, Pending},
 };
 use cnlab_model::{Timestamp, id::UserId};
+use serde::{Serialize, de::DeserializeOwned};
 
-use super::{App, view::View};
+use super::App;
 use crate::error::SchedulerError;
 
 /// One attempt at a mutating request.
@@ -22,15 +23,19 @@ pub(crate) struct Attempt {
     pub(crate) request: Vec<u8>,
 }
 
-/// Whether an attempt is the first.
-pub(crate) enum Once {
+/// Whether an attempt is the first; if not, what the first one was answered with.
+pub(crate) enum Once<V> {
     First(Option<Pending>),
-    Again(Box<View>),
+    Again(Box<V>),
 }
 
 impl Attempt {
     /// First in the transaction of the request.
-    pub(crate) async fn begin(&self, tx: &Tx, now: Timestamp) -> Result<Once, SchedulerError> {
+    pub(crate) async fn begin<V: DeserializeOwned>(
+        &self,
+        tx: &Tx,
+        now: Timestamp,
+    ) -> Result<Once<V>, SchedulerError> {
         let Some(key) = &self.key else {
             return Ok(Once::First(None));
         };
@@ -58,7 +63,7 @@ fn shown_key(key: &str) -> String {
 pub(crate) async fn finish(
     tx: &Tx,
     pending: Option<Pending>,
-    view: &View,
+    view: &impl Serialize,
 ) -> Result<(), SchedulerError> {
     if let Some(pending) = pending {
         let answer = serde_json::to_vec(view).unwrap_or_default();
@@ -82,10 +87,10 @@ impl From<DbError> for Probe {
 impl App {
     /// The kept answer of an attempt, if it is a repetition. For requests that fail before
     /// their transaction: what fails now may have succeeded the first time.
-    pub(crate) async fn kept_answer(
+    pub(crate) async fn kept_answer<V: DeserializeOwned + Send>(
         &self,
         attempt: &Attempt,
-    ) -> Result<Option<View>, SchedulerError> {
+    ) -> Result<Option<V>, SchedulerError> {
         if attempt.key.is_none() {
             return Ok(None);
         }

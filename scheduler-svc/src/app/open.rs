@@ -66,7 +66,7 @@ impl App {
         let server = self.find(caller, wanted).await?;
         let node = match server.node {
             Some(node) => Some(node),
-            None => store::server::volume_node(self.db.read(), server.volume).await?,
+            None => store::volume::node_of(self.db.read(), server.volume).await?,
         };
         let node = match node {
             Some(id) => roster::node(self.db.read(), id).await?,
@@ -74,7 +74,7 @@ impl App {
         };
         let node = node.ok_or(SchedulerError::NeverRan)?;
         self.nodes
-            .logs(&node.endpoint, server.id, follow, tail_lines)
+            .logs(&node.endpoint, server.id.into(), follow, tail_lines)
             .await
             .map_err(SchedulerError::Upstream)
     }

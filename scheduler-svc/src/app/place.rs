@@ -6,10 +6,13 @@ use std::{
 };
 
 use cnlab_db::Tx;
-use cnlab_model::{Timestamp, id::GrantId};
+use cnlab_model::{
+    Timestamp,
+    id::{GrantId, VolumeId, WorkloadId},
+};
 use cnlab_service::trace;
 use scheduler_core::{
-    Decision, Placement, QueueReason, RejectReason, Request, decide, estimate,
+    Decision, Placement, RejectReason, Request, decide, estimate,
     estimate::PastStart,
     profile::Profile,
     server::{Event, State, step},
@@ -23,10 +26,10 @@ use crate::{
     metrics::Outcome,
     store::{
         self,
-        cell::Cell,
+        cell::{Cell, Waiter, Waiting},
         grant,
         job::{self, Job},
-        record::{Grant, Server},
+        record::{Grant, Node, Run, Server},
         starts,
     },
 };
@@ -40,24 +43,92 @@ const PASS: usize = 32;
 /// By how much an expectation changes before it is told again.
 const RETELL: Duration = Duration::from_secs(30);
 
-/// What will be done with a server that wants a slice.
+/// What a start is judged by, of a server or a run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    profile: &'a Profile,
+    image: &'a str,
+    install_heavy: bool,
+}
+
+impl<'a> From<&'a Server> for Wanted<'a> {
+    fn from(server: &'a Server) -> Self {
+        Self {
+            profile: &server.profile,
+            image: &server.image,
+            install_heavy: server.install_heavy,
+        }
+    }
+}
+
+impl<'a> From<&'a Run> for Wanted<'a> {
+    fn from(run: &'a Run) -> Self {
+        Self {
+            profile: &run.profile,
+            image: &run.image,
+            install_heavy: run.install_heavy,
+        }
+    }
+}
+
+/// What will be done with somebody who wants a slice.
 #[derive(Debug, Clone)]
 pub(crate) enum Plan {
     /// It gets this slice.
-    Place {
-        placement: Placement,
-        /// The version of the GPU on which that was decided.
-        gpu_version: i64,
-        gpu_type: String,
-        /// Until it is ready.
-        expected: Duration,
-    },
+    Place(Slot),
     /// It waits.
     Queue {
         detail: String,
-        /// Until it is ready.
-        expected: Option<Duration>,
+        /// Until it gets a slice.
+        wait: Option<Duration>,
+        /// From then until it is ready.
+        start: Duration,
     },
+}
+
+impl Plan {
+    /// What is said when every try to place was overtaken by others.
+    pub(crate) fn overtaken() -> Self {
+        Self::Queue {
+            detail: "others took the free slices meanwhile".to_owned(),
+            wait: None,
+            start: Duration::ZERO,
+        }
+    }
+
+    /// Until it is ready.
+    pub(crate) fn expected(&self) -> Option<Duration> {
+        match self {
+            Self::Place(slot) => Some(slot.expected),
+            Self::Queue { wait, start, .. } => wait.map(|wait| wait.saturating_add(*start)),
+        }
+    }
+}
+
+/// A free slice, as it was decided on.
+#[derive(Debug, Clone)]
+pub(crate) struct Slot {
+    placement: Placement,
+    /// The version of the GPU on which that was decided.
+    gpu_version: i64,
+    gpu_type: String,
+    /// Until the workload is ready.
+    expected: Duration,
+}
+
+impl Slot {
+    /// Until the workload is ready.
+    pub(crate) const fn expected(&self) -> Duration {
+        self.expected
+    }
+}
+
+/// Who takes a slot.
+#[derive(Debug)]
+pub(crate) struct Taker {
+    pub(crate) workload: WorkloadId,
+    pub(crate) volume: VolumeId,
+    pub(crate) traceparent: Option<String>,
 }
 
 /// Whether two expectations differ by so little that nobody need be told.
@@ -77,13 +148,14 @@ impl App {
     }
 
     /// Asks the core, and says how long the start will take.
-    pub(crate) fn plan(
+    pub(crate) fn plan<'a>(
         &self,
         cell: &Cell,
-        server: &Server,
+        wanted: impl Into<Wanted<'a>>,
         request: &Request,
         past: &[PastStart],
     ) -> Result<Plan, SchedulerError> {
+        let wanted = wanted.into();
         let decided = decide(&cell.snapshot, request, self.now());
         tracing::debug!(explanation = %decided.explanation, "decided");
         self.metrics.decided(match &decided.decision {
@@ -96,62 +168,44 @@ impl App {
                 let gpu = cell
                     .gpu(placement.node, &placement.gpu)
                     .ok_or(SchedulerError::SliceTaken)?;
-                Ok(Plan::Place {
-                    expected: self.start_time(cell, server, Some(&placement), past),
+                Ok(Plan::Place(Slot {
+                    expected: self.start_time(cell, wanted, Some(&placement), past),
                     gpu_version: gpu.version,
                     gpu_type: gpu.family.clone(),
                     placement,
-                })
+                }))
             }
-            Decision::Queue { eta, reason } => Ok(self.queued(cell, server, eta, &reason, past)),
-            Decision::Reject { reason } => Err(self.rejected(cell, &server.profile, reason)),
-        }
-    }
-
-    fn queued(
-        &self,
-        cell: &Cell,
-        server: &Server,
-        eta: Option<Duration>,
-        reason: &QueueReason,
-        past: &[PastStart],
-    ) -> Plan {
-        let start = self.start_time(cell, server, None, past);
-        Plan::Queue {
-            detail: reason.to_string(),
-            expected: eta.map(|wait| wait.saturating_add(start)),
+            Decision::Queue { eta, reason } => Ok(Plan::Queue {
+                detail: reason.to_string(),
+                wait: eta,
+                start: self.start_time(cell, wanted, None, past),
+            }),
+            Decision::Reject { reason } => Err(self.rejected(cell, wanted.profile, reason)),
         }
     }
 
     fn start_time(
         &self,
         cell: &Cell,
-        server: &Server,
+        wanted: Wanted<'_>,
         placement: Option<&Placement>,
         past: &[PastStart],
     ) -> Duration {
-        let Ok(image) = self.catalogue.image(&server.image) else {
+        let Ok(image) = self.catalogue.image(wanted.image) else {
             return Duration::ZERO;
         };
         let node = placement.and_then(|placement| cell.node(placement.node));
         let simulated = placement
             .and_then(|placement| cell.gpu(placement.node, &placement.gpu))
             .is_some_and(|gpu| gpu.simulated);
+        let has_it = |node: &Node| node.ready_images.iter().any(|ready| ready == wanted.image);
         let ready = match node {
-            Some(node) => node.ready_images.contains(&server.image),
-            None => cell
-                .nodes
-                .iter()
-                .any(|node| node.ready_images.contains(&server.image)),
+            Some(node) => has_it(node),
+            None => cell.nodes.iter().any(has_it),
         };
-        let defaults = image.defaults(server.install_heavy || !simulated);
-        estimate::provisioning(
-            past,
-            &server.image,
-            node.map(|node| node.id),
-            ready,
-            defaults,
-        )
+        let defaults = image.defaults(wanted.install_heavy || !simulated);
+        let node = node.map(|node| node.id);
+        estimate::provisioning(past, wanted.image, node, ready, defaults)
     }
 
     fn rejected(&self, cell: &Cell, profile: &Profile, reason: RejectReason) -> SchedulerError {
@@ -173,8 +227,7 @@ impl App {
         }
     }
 
-    /// Carries a plan out on a server that waits: the grant with its fence, the blocks, and
-    /// the messages for the node and the meter.
+    /// Carries a plan out on a server that waits.
     ///
     /// # Errors
     /// [`SchedulerError::SliceTaken`] when the GPU has changed since the plan was made.
@@ -186,65 +239,35 @@ impl App {
         id: GrantId,
         now: Timestamp,
     ) -> Result<Option<Grant>, SchedulerError> {
-        let (placement, gpu_version, gpu_type, expected) = match plan {
-            Plan::Queue { detail, expected } => {
+        server.expected_at = plan.expected().map(|expected| now.plus(expected));
+        let slot = match plan {
+            Plan::Queue { detail, .. } => {
                 server.phase_detail.clone_from(detail);
-                server.expected_at = expected.map(|expected| now.plus(expected));
                 return Ok(None);
             }
-            Plan::Place {
-                placement,
-                gpu_version,
-                gpu_type,
-                expected,
-            } => (placement, *gpu_version, gpu_type, *expected),
+            Plan::Place(slot) => slot,
         };
         server.state = step(server.state, Event::SlicePlaced).map_err(SchedulerError::NotNow)?;
-        let grant = Grant {
-            id,
-            fence: grant::next_fence(tx).await?,
-            server: server.id,
-            node: placement.node,
-            gpu_uuid: placement.gpu.clone(),
-            gpu_type: gpu_type.clone(),
-            blocks: placement.blocks,
-            vram_bytes: placement.vram_bytes,
-            granted_at: now,
-            delivered_at: None,
-            released_at: None,
+        let taker = Taker {
+            workload: server.id.into(),
+            volume: server.volume,
+            traceparent: trace::current_traceparent().or_else(|| server.traceparent.clone()),
         };
-        grant::take(tx, &grant, gpu_version).await?;
-        store::server::place_volume(tx, server.volume, placement.node).await?;
+        let grant = take_slot(tx, slot, taker, id, now).await?;
         server.grant = Some(id);
-        server.node = Some(placement.node);
+        server.node = Some(grant.node);
         server.queued_at = None;
         server.started_at = Some(now);
         server.ready_at = None;
         server.stopped_at = None;
-        server.expected_at = Some(now.plus(expected));
         server.phase_detail = String::new();
         server.failure = None;
         server.runtime = None;
         server.sequence = 0;
-        let traceparent = trace::current_traceparent().or_else(|| server.traceparent.clone());
-        let launch = Job::Launch {
-            server: server.id,
-            grant: id,
-        };
-        job::push(tx, &launch, server.node, traceparent.clone(), now).await?;
-        job::push(tx, &Job::OpenUsage { grant: id }, None, traceparent, now).await?;
-        tracing::info!(
-            cnlab.server_id = %server.id,
-            cnlab.node_id = %grant.node,
-            cnlab.lease_fence = grant.fence,
-            gpu = grant.gpu_uuid,
-            blocks = %grant.blocks,
-            "slice granted"
-        );
         Ok(Some(grant))
     }
 
-    /// Gives slices to those who wait, the oldest that fits first, and says to the others
+    /// Gives slices to those who wait, who goes first and fits first, and says to the others
     /// what they wait for. Answers how many still wait.
     pub(crate) async fn place_queued(&self) -> Result<usize, SchedulerError> {
         let _turn = self.turn().await;
@@ -255,24 +278,27 @@ impl App {
         let mut placed = 0;
         // What waits before the one that is looked at.
         cell.snapshot.queue.clear();
-        for (server, request) in queue {
+        for Waiting { who, request, .. } in queue {
             if placed == PASS {
                 // Requests that people wait for have their turn in between.
                 self.queue.wake();
                 break;
             }
-            let past = match starts_of.entry(server.image.clone()) {
+            let past = match starts_of.entry(who.image().to_owned()) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(unknown) => {
-                    let past = starts::of_image(self.db.read(), &server.image).await?;
+                    let past = starts::of_image(self.db.read(), who.image()).await?;
                     unknown.insert(past)
                 }
             };
-            let span = trace::span_with_parent(server.traceparent.as_deref(), "scheduler.place");
-            let done = self
-                .place_one(&cell, server, &request, past)
-                .instrument(span)
-                .await;
+            let span = trace::span_with_parent(who.traceparent(), "scheduler.place");
+            let done = async {
+                match &who {
+                    Waiter::Server(server) => self.place_one(&cell, server, &request, past).await,
+                    Waiter::Run(run) => self.place_run(&cell, run, &request, past).await,
+                }
+            };
+            let done = done.instrument(span).await;
             match done {
                 Ok(Some(grant)) => {
                     placed += 1;
@@ -294,34 +320,49 @@ impl App {
         Ok(all - placed)
     }
 
-    /// Answers the grant if the server got one.
-    async fn place_one(
+    /// The plan for somebody who waits; `None` when it says nothing new.
+    pub(super) fn plan_waiting<'a>(
         &self,
         cell: &Cell,
-        server: Server,
+        wanted: impl Into<Wanted<'a>>,
         request: &Request,
         past: &[PastStart],
-    ) -> Result<Option<Grant>, SchedulerError> {
-        let plan = match self.plan(cell, &server, request, past) {
+        told: (&str, Option<Timestamp>),
+    ) -> Option<Plan> {
+        let plan = match self.plan(cell, wanted, request, past) {
             Ok(plan) => plan,
             // What it waits for may come back: nodes join, and nobody is told otherwise.
             Err(error) => Plan::Queue {
                 detail: error.to_string(),
-                expected: None,
+                wait: None,
+                start: Duration::ZERO,
             },
         };
         let now = self.now();
-        if let Plan::Queue { detail, expected } = &plan
-            && *detail == server.phase_detail
-            && about_the_same(
-                server.expected_at,
-                expected.map(|expected| now.plus(expected)),
-            )
+        if let Plan::Queue { detail, .. } = &plan
+            && detail == told.0
+            && about_the_same(told.1, plan.expected().map(|expected| now.plus(expected)))
         {
-            return Ok(None);
+            return None;
         }
+        Some(plan)
+    }
+
+    /// Answers the grant if the server got one.
+    async fn place_one(
+        &self,
+        cell: &Cell,
+        read: &Server,
+        request: &Request,
+        past: &[PastStart],
+    ) -> Result<Option<Grant>, SchedulerError> {
+        let told = (read.phase_detail.as_str(), read.expected_at);
+        let Some(plan) = self.plan_waiting(cell, read, request, past, told) else {
+            return Ok(None);
+        };
+        let now = self.now();
         let id = GrantId::from_ulid(self.runtime.ids.ulid());
-        let (plan, read) = (&plan, &server);
+        let plan = &plan;
         let changed = self
             .db
             .write(|tx| async move {
@@ -337,4 +378,54 @@ impl App {
         self.publish(&changed.0);
         Ok(changed.1)
     }
+}
+
+/// Takes a slot: the grant with its fence, the blocks, and the messages for the node and the
+/// meter.
+///
+/// # Errors
+/// [`SchedulerError::SliceTaken`] when the GPU has changed since the slot was found.
+pub(super) async fn take_slot(
+    tx: &Tx,
+    slot: &Slot,
+    taker: Taker,
+    id: GrantId,
+    now: Timestamp,
+) -> Result<Grant, SchedulerError> {
+    let Taker {
+        workload,
+        volume,
+        traceparent,
+    } = taker;
+    let placement = &slot.placement;
+    let grant = Grant {
+        id,
+        fence: grant::next_fence(tx).await?,
+        workload,
+        node: placement.node,
+        gpu_uuid: placement.gpu.clone(),
+        gpu_type: slot.gpu_type.clone(),
+        blocks: placement.blocks,
+        vram_bytes: placement.vram_bytes,
+        granted_at: now,
+        delivered_at: None,
+        released_at: None,
+    };
+    grant::take(tx, &grant, slot.gpu_version).await?;
+    store::volume::place(tx, volume, placement.node).await?;
+    let launch = Job::Launch {
+        workload,
+        grant: id,
+    };
+    job::push(tx, &launch, Some(grant.node), traceparent.clone(), now).await?;
+    job::push(tx, &Job::OpenUsage { grant: id }, None, traceparent, now).await?;
+    tracing::info!(
+        %workload,
+        cnlab.node_id = %grant.node,
+        cnlab.lease_fence = grant.fence,
+        gpu = grant.gpu_uuid,
+        blocks = %grant.blocks,
+        "slice granted"
+    );
+    Ok(grant)
 }

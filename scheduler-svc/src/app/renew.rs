@@ -1,14 +1,17 @@
 //! Renewals: a node says what it runs, and hears what it must end.
 //!
-//! **Invariant** (X-12): a node that says nothing keeps every grant; only what it says itself
-//! takes one away. The lease store is told for liveness, and its loss changes nothing here.
+//! **Invariant** (X-12): a node that says nothing keeps every grant of a server; only what it
+//! says itself takes one away. Grants of runs expire, see `run::expire`. The lease store is told for liveness, and its loss changes nothing here.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use cnlab_lease::{Claim, Renewal};
-use cnlab_model::id::{NodeId, ServerId};
+use cnlab_model::id::{NodeId, WorkloadId};
 
-use super::{App, report::lost_by_node};
+use super::{
+    App,
+    report::{Gone, lost_by_node},
+};
 use crate::{
     error::SchedulerError,
     ports::Workload,
@@ -20,7 +23,7 @@ use crate::{
         roster,
     },
 };
-use scheduler_core::server::State;
+use scheduler_core::{run, server::State};
 
 /// The shortest lease that is worth opening.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -29,7 +32,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Renewed {
     /// Everything else may run on.
-    End(Vec<ServerId>),
+    End(Vec<WorkloadId>),
     /// The node is not known here.
     RegisterAgain,
 }
@@ -75,15 +78,16 @@ impl App {
         for grant in held {
             let named = workloads
                 .iter()
-                .any(|workload| workload.server == grant.server && workload.fence == grant.fence);
+                .any(|workload| workload.id == grant.workload && workload.fence == grant.fence);
             if !named && grant.delivered_at.is_some_and(|at| at <= settled) {
                 tracing::warn!(
-                    cnlab.server_id = %grant.server,
+                    workload = %grant.workload,
                     cnlab.node_id = %node.id,
                     cnlab.lease_fence = grant.fence,
                     "the node lost a workload"
                 );
-                self.gone(grant.server, grant.id, Some(&lost_by_node(&node.name)))
+                let lost = lost_by_node(grant.workload, &node.name);
+                self.gone(grant.workload, grant.id, Gone::Lost(&lost))
                     .await?;
             }
         }
@@ -95,27 +99,37 @@ impl App {
         &self,
         held: &[Grant],
         workloads: &[Workload],
-    ) -> Result<Vec<ServerId>, SchedulerError> {
+    ) -> Result<Vec<WorkloadId>, SchedulerError> {
         let mut end = Vec::new();
         for workload in workloads
             .iter()
             .filter(|workload| !workload.state.is_over())
         {
-            let grant = held.iter().find(|grant| grant.server == workload.server);
+            let grant = held.iter().find(|grant| grant.workload == workload.id);
             // With a newer grant, a launch is on its way that replaces what runs; naming it
             // here could hit the newer one.
             let granted = grant.is_some_and(|grant| grant.fence >= workload.fence);
-            let wanted = granted
-                && store::server::get(self.db.read(), workload.server)
-                    .await?
-                    .is_some_and(|server| {
-                        matches!(server.state, State::Provisioning { .. } | State::Ready)
-                    });
-            if !wanted {
-                end.push(workload.server);
+            if !granted || !self.is_wanted(workload.id).await? {
+                end.push(workload.id);
             }
         }
         Ok(end)
+    }
+
+    /// Whether somebody wants a workload to run.
+    async fn is_wanted(&self, id: WorkloadId) -> Result<bool, SchedulerError> {
+        let db = self.db.read();
+        Ok(match id {
+            WorkloadId::Server(id) => store::server::get(db, id).await?.is_some_and(|server| {
+                matches!(server.state, State::Provisioning { .. } | State::Ready)
+            }),
+            WorkloadId::Run(id) => store::run::get(db, id).await?.is_some_and(|run| {
+                matches!(
+                    run.state,
+                    run::State::Provisioning { .. } | run::State::Running
+                )
+            }),
+        })
     }
 
     async fn renew_leases(&self, node: NodeId, held: &[Grant], workloads: &[Workload]) {

@@ -59,7 +59,8 @@ impl View {
 impl App {
     /// The view of a server that was read.
     pub(crate) async fn view(&self, server: Server) -> Result<View, SchedulerError> {
-        let (grant, node_name) = store::surroundings(self.db.read(), &server).await?;
+        let (grant, node_name) =
+            store::surroundings(self.db.read(), server.grant, server.node).await?;
         Ok(View::new(server, grant, node_name, self.now()))
     }
 }

@@ -2,28 +2,85 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use cnlab_db::DbError;
 use cnlab_model::{
     Timestamp,
-    id::{NodeId, VolumeId},
+    id::{NodeId, VolumeId, WorkloadId},
 };
 use scheduler_core::{
     Holder, Request, Snapshot,
     estimate::RunLengths,
+    order::{Priority, Turn},
     profile::{self, Profile, Template},
 };
-use sea_orm::{ColumnTrait, ConnectionTrait, EntityTrait, QueryFilter};
+use sea_orm::ConnectionTrait;
 
 use super::{
-    entity::volume,
     grant,
-    record::{Gpu, Grant, Node, Server},
-    roster, server,
+    record::{Gpu, Grant, Node, Run, Server},
+    roster, run, server, volume,
 };
 use crate::error::SchedulerError;
 
 /// How many past runs an estimate of waiting looks at.
 const RUNS: u64 = 100;
+
+/// Somebody who waits for a slice.
+#[derive(Debug, Clone)]
+pub(crate) enum Waiter {
+    Server(Box<Server>),
+    Run(Box<Run>),
+}
+
+impl Waiter {
+    pub(crate) fn id(&self) -> WorkloadId {
+        match self {
+            Self::Server(server) => server.id.into(),
+            Self::Run(run) => run.id.into(),
+        }
+    }
+
+    pub(crate) fn image(&self) -> &str {
+        match self {
+            Self::Server(server) => &server.image,
+            Self::Run(run) => &run.image,
+        }
+    }
+
+    /// The trace of the request that it waits for.
+    pub(crate) fn traceparent(&self) -> Option<&str> {
+        match self {
+            Self::Server(server) => server.traceparent.as_deref(),
+            Self::Run(run) => run.traceparent.as_deref(),
+        }
+    }
+
+    fn volume(&self) -> VolumeId {
+        match self {
+            Self::Server(server) => server.volume,
+            Self::Run(run) => run.volume,
+        }
+    }
+
+    fn turn(&self) -> Turn {
+        match self {
+            Self::Server(server) => server_turn(server.queued_at.unwrap_or(server.created_at)),
+            Self::Run(run) => run.turn(),
+        }
+    }
+}
+
+/// The place in the queue of a server that waits since a time.
+pub(crate) const fn server_turn(since: Timestamp) -> Turn {
+    Turn::new(Priority::Normal, None, since)
+}
+
+/// One place in the queue.
+#[derive(Debug, Clone)]
+pub(crate) struct Waiting {
+    pub(crate) turn: Turn,
+    pub(crate) who: Waiter,
+    pub(crate) request: Request,
+}
 
 /// Rows of one moment, and the snapshot made of them.
 #[derive(Debug)]
@@ -32,8 +89,8 @@ pub(crate) struct Cell {
     pub(crate) snapshot: Snapshot,
     pub(crate) nodes: Vec<Node>,
     pub(crate) gpus: Vec<Gpu>,
-    /// Servers that wait, oldest first, each with its request.
-    pub(crate) queue: Vec<(Server, Request)>,
+    /// Servers and runs that wait, in the order of their turns.
+    pub(crate) queue: Vec<Waiting>,
 }
 
 impl Cell {
@@ -47,15 +104,7 @@ impl Cell {
         let gpus = roster::gpus(db).await?;
         let grants = grant::held(db, None).await?;
         let nodes = roster::nodes(db).await?;
-        let waiting = server::queued(db).await?;
-        let volumes = volumes_of(db, &waiting).await?;
-        let queue: Vec<(Server, Request)> = waiting
-            .into_iter()
-            .map(|server| {
-                let request = request(&server, volumes.get(&server.volume).copied());
-                (server, request)
-            })
-            .collect();
+        let queue = queue(db).await?;
         // Grouped once: a cell has thousands of GPUs and of grants.
         let mut holders: BTreeMap<(NodeId, &str), Vec<Holder>> = BTreeMap::new();
         for grant in &grants {
@@ -82,7 +131,10 @@ impl Cell {
             disk_bytes: node.disk_bytes,
             gpus: by_node.remove(&node.id).unwrap_or_default(),
         }));
-        snapshot.queue = queue.iter().map(|(_, request)| request.clone()).collect();
+        snapshot.queue = queue
+            .iter()
+            .map(|waiting| waiting.request.clone())
+            .collect();
         snapshot.run_lengths = RunLengths {
             past: grant::lengths(db, RUNS).await?,
             ..RunLengths::default()
@@ -93,6 +145,12 @@ impl Cell {
             gpus,
             queue,
         })
+    }
+
+    /// Leaves out of the snapshot's queue who does not go before somebody with this turn.
+    pub(crate) fn keep_ahead_of(&mut self, turn: Turn) {
+        let ahead = self.queue.iter().filter(|waiting| waiting.turn <= turn);
+        self.snapshot.queue = ahead.map(|waiting| waiting.request.clone()).collect();
     }
 
     /// Takes in a grant that was made on this cell, as if it had been read again.
@@ -135,12 +193,38 @@ fn holder(grant: &Grant) -> Holder {
     }
 }
 
-/// What a server asks of the core.
-pub(crate) fn request(server: &Server, volume_on: Option<NodeId>) -> Request {
+/// Everybody who waits, in the order of their turns; of equal ones the lower id goes first.
+async fn queue(db: &impl ConnectionTrait) -> Result<Vec<Waiting>, SchedulerError> {
+    let servers = server::queued(db).await?.into_iter();
+    let runs = run::queued(db).await?.into_iter();
+    let waiters: Vec<Waiter> = servers
+        .map(|server| Waiter::Server(Box::new(server)))
+        .chain(runs.map(|run| Waiter::Run(Box::new(run))))
+        .collect();
+    let volumes: Vec<VolumeId> = waiters.iter().map(Waiter::volume).collect();
+    let nodes = volume::nodes_of(db, &volumes).await?;
+    let mut queue: Vec<Waiting> = waiters
+        .into_iter()
+        .map(|who| {
+            let on = nodes.get(&who.volume()).copied();
+            let request = match &who {
+                Waiter::Server(server) => request(&server.profile, server.storage_bytes, on),
+                Waiter::Run(run) => request(&run.profile, run.storage_bytes, on),
+            };
+            let turn = who.turn();
+            Waiting { turn, who, request }
+        })
+        .collect();
+    queue.sort_by_key(|waiting| (waiting.turn, waiting.who.id()));
+    Ok(queue)
+}
+
+/// What a server or run asks of the core.
+pub(crate) fn request(profile: &Profile, storage_bytes: u64, volume_on: Option<NodeId>) -> Request {
     Request {
-        family: server.profile.gpu_type.clone(),
-        blocks: server.profile.percent,
-        storage_bytes: server.storage_bytes,
+        family: profile.gpu_type.clone(),
+        blocks: profile.percent,
+        storage_bytes,
         volume_on,
     }
 }
@@ -149,31 +233,6 @@ pub(crate) fn request(server: &Server, volume_on: Option<NodeId>) -> Request {
 pub(crate) fn silent_before(now: Timestamp, ttl: Duration) -> Timestamp {
     let micros = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
     Timestamp(now.0.saturating_sub(micros))
-}
-
-async fn volumes_of(
-    db: &impl ConnectionTrait,
-    servers: &[Server],
-) -> Result<BTreeMap<VolumeId, NodeId>, SchedulerError> {
-    let mut found = BTreeMap::new();
-    // Far below the variables that a statement may have.
-    for servers in servers.chunks(1000) {
-        let ids = servers.iter().map(|server| server.volume.to_string());
-        let rows = volume::Entity::find()
-            .filter(volume::Column::Id.is_in(ids))
-            .filter(volume::Column::NodeId.is_not_null())
-            .all(db)
-            .await
-            .map_err(DbError::from)?;
-        // A volume whose node makes no sense is refused where its server is placed.
-        for row in rows {
-            let node = row.node_id.and_then(|node| node.parse::<NodeId>().ok());
-            if let (Ok(volume), Some(node)) = (row.id.parse::<VolumeId>(), node) {
-                found.insert(volume, node);
-            }
-        }
-    }
-    Ok(found)
 }
 
 #[cfg(test)]
@@ -220,7 +279,7 @@ mod tests {
         cell.take_in(&Grant {
             id: GrantId::from_ulid(Ulid(2)),
             fence: 1,
-            server: ServerId::from_ulid(Ulid(3)),
+            workload: ServerId::from_ulid(Ulid(3)).into(),
             node,
             gpu_uuid: "b".to_owned(),
             gpu_type: "H100".to_owned(),

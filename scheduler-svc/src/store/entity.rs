@@ -4,6 +4,7 @@ pub(super) mod fence;
 pub(super) mod gpu;
 pub(super) mod grant;
 pub(super) mod node;
+pub(super) mod run;
 pub(super) mod server;
 pub(super) mod start;
 pub(super) mod volume;

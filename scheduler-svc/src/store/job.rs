@@ -9,7 +9,7 @@ use cnlab_db::{
 };
 use cnlab_model::{
     Timestamp,
-    id::{GrantId, NodeId, ServerId, VolumeId},
+    id::{GrantId, NodeId, VolumeId, WorkloadId},
 };
 use serde::{Deserialize, Serialize};
 
@@ -19,13 +19,23 @@ use crate::error::SchedulerError;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "job", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Job {
-    /// The node shall run the server under this grant.
-    Launch { server: ServerId, grant: GrantId },
+    /// The node shall run the workload under this grant. The other name of the field is older
+    /// than runs, and may still wait in a database.
+    Launch {
+        #[serde(alias = "server")]
+        workload: WorkloadId,
+        grant: GrantId,
+    },
     /// The node shall end it.
-    Stop { server: ServerId, grant: GrantId },
+    Stop {
+        #[serde(alias = "server")]
+        workload: WorkloadId,
+        grant: GrantId,
+    },
     /// The node shall remove the volume.
     RemoveVolume {
-        server: ServerId,
+        #[serde(alias = "server")]
+        workload: WorkloadId,
         volume: VolumeId,
         node: NodeId,
     },
@@ -47,12 +57,25 @@ impl Job {
     }
 
     /// Jobs of one aggregate are delivered in order; nodes and billing do not wait for each
-    /// other.
+    /// other, nor does a run that begins anew wait for the node that it was lost with.
     fn aggregate(&self) -> String {
         match self {
-            Self::Launch { server, .. }
-            | Self::Stop { server, .. }
-            | Self::RemoveVolume { server, .. } => server.to_string(),
+            Self::Launch {
+                workload: run @ WorkloadId::Run(_),
+                grant,
+            }
+            | Self::Stop {
+                workload: run @ WorkloadId::Run(_),
+                grant,
+            } => format!("{run}/{grant}"),
+            Self::RemoveVolume {
+                workload: WorkloadId::Run(_),
+                volume,
+                ..
+            } => volume.to_string(),
+            Self::Launch { workload, .. }
+            | Self::Stop { workload, .. }
+            | Self::RemoveVolume { workload, .. } => workload.to_string(),
             Self::OpenUsage { grant } | Self::CloseUsage { grant, .. } => grant.to_string(),
         }
     }
@@ -106,4 +129,51 @@ pub(crate) async fn push(
     };
     outbox::push(tx, message).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use cnlab_model::id::{RunId, ServerId, Ulid};
+
+    use super::*;
+
+    #[test]
+    fn messages_from_before_there_were_runs_are_understood() {
+        let (server, grant) = (ServerId::from_ulid(Ulid(1)), GrantId::from_ulid(Ulid(2)));
+        let old = format!(r#"{{"job":"launch","server":"{server}","grant":"{grant}"}}"#);
+        let job: Job = serde_json::from_str(&old).unwrap();
+        let workload = WorkloadId::Server(server);
+        assert_eq!(job, Job::Launch { workload, grant });
+        assert_eq!(job.aggregate(), server.to_string());
+        let more = old.replace("server\"", "host\"");
+        assert!(serde_json::from_str::<Job>(&more).is_err());
+    }
+
+    #[test]
+    fn a_run_that_begins_anew_waits_for_nothing_of_its_past() {
+        let workload = WorkloadId::Run(RunId::from_ulid(Ulid(1)));
+        let of = |n| GrantId::from_ulid(Ulid(n));
+        let launch = |n| {
+            Job::Launch {
+                workload,
+                grant: of(n),
+            }
+            .aggregate()
+        };
+        let stop = |n| {
+            Job::Stop {
+                workload,
+                grant: of(n),
+            }
+            .aggregate()
+        };
+        assert_eq!(launch(1), stop(1));
+        assert_ne!(launch(1), launch(2));
+        let remove = Job::RemoveVolume {
+            workload,
+            volume: VolumeId::from_ulid(Ulid(3)),
+            node: NodeId::from_ulid(Ulid(4)),
+        };
+        assert_ne!(remove.aggregate(), launch(1));
+    }
 }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use cnlab_model::{
     Blocks, ProjectName, ServerName, Timestamp,
-    id::{GrantId, NodeId, ServerId, UserId, VolumeId},
+    id::{GrantId, NodeId, ServerId, UserId, VolumeId, WorkloadId},
 };
 use scheduler_core::{
     profile::Profile,
@@ -12,10 +12,15 @@ use scheduler_core::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+mod run;
+
 use super::entity;
 use crate::error::SchedulerError;
 
-/// Why a server failed, as every surface prints it.
+pub(super) use run::state_text as run_state_text;
+pub(crate) use run::{Exit, Run};
+
+/// Why a server or run failed, as every surface prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Failure {
     pub(crate) reason: String,
@@ -77,7 +82,7 @@ pub(crate) struct Server {
 pub(crate) struct Grant {
     pub(crate) id: GrantId,
     pub(crate) fence: u64,
-    pub(crate) server: ServerId,
+    pub(crate) workload: WorkloadId,
     pub(crate) node: NodeId,
     pub(crate) gpu_uuid: String,
     pub(crate) gpu_type: String,
@@ -333,7 +338,7 @@ impl TryFrom<entity::grant::Model> for Grant {
         Ok(Self {
             id: row.parse(&model.id)?,
             fence: row.number(model.fence)?,
-            server: row.parse(&model.server_id)?,
+            workload: row.parse(&model.workload_id)?,
             node: row.parse(&model.node_id)?,
             blocks: row.parse(&model.blocks)?,
             vram_bytes: row.number(model.vram_bytes)?,
@@ -351,7 +356,7 @@ impl From<&Grant> for entity::grant::Model {
         Self {
             id: grant.id.to_string(),
             fence: signed(grant.fence),
-            server_id: grant.server.to_string(),
+            workload_id: grant.workload.to_string(),
             node_id: grant.node.to_string(),
             gpu_uuid: grant.gpu_uuid.clone(),
             gpu_type: grant.gpu_type.clone(),

@@ -1,19 +1,20 @@
-//! Servers and their volumes.
+//! Servers.
 
 use cnlab_db::{DbError, Tx};
 use cnlab_model::{
-    ProjectName, Timestamp,
-    id::{NodeId, ServerId, VolumeId},
+    ProjectName,
+    id::{NodeId, ServerId},
 };
 use scheduler_core::server::State;
 use sea_orm::{
-    ActiveModelTrait, ActiveValue::Set, ColumnTrait, ConnectionTrait, EntityTrait, IntoActiveModel,
-    QueryFilter, QueryOrder, QuerySelect, sea_query::Expr,
+    ActiveModelTrait, ColumnTrait, ConnectionTrait, EntityTrait, IntoActiveModel, QueryFilter,
+    QueryOrder, QuerySelect,
 };
 
 use super::{
-    entity::{server, volume},
+    entity::server,
     record::{Server, signed, state_text},
+    volume,
 };
 use crate::error::SchedulerError;
 
@@ -116,18 +117,16 @@ pub(crate) async fn insert(
         Err(error) if error.is_unique_violation() => return Err(taken()),
         Err(error) => return Err(error.into()),
     }
-    volume::ActiveModel {
-        id: Set(record.volume.to_string()),
-        server_id: Set(record.id.to_string()),
-        size_bytes: Set(signed(record.storage_bytes)),
-        node_id: Set(volume_on.map(String::from)),
-        created_at: Set(record.created_at.0),
-        removed_at: Set(None),
-    }
-    .insert(tx)
+    let size = record.storage_bytes;
+    volume::insert(
+        tx,
+        record.volume,
+        record.id.into(),
+        size,
+        record.created_at,
+        volume_on,
+    )
     .await
-    .map_err(DbError::from)?;
-    Ok(())
 }
 
 /// Writes a changed server down and raises its version.
@@ -153,54 +152,4 @@ pub(crate) async fn update(tx: &Tx, record: &mut Server) -> Result<(), Scheduler
     } else {
         Err(SchedulerError::ChangedMeanwhile)
     }
-}
-
-/// Where a volume lies, if it was ever used.
-pub(crate) async fn volume_node(
-    db: &impl ConnectionTrait,
-    id: VolumeId,
-) -> Result<Option<NodeId>, SchedulerError> {
-    let row = volume::Entity::find_by_id(id.to_string())
-        .one(db)
-        .await
-        .map_err(DbError::from)?;
-    let Some(node) = row.and_then(|row| row.node_id) else {
-        return Ok(None);
-    };
-    let wrong = |error: cnlab_model::id::IdError| SchedulerError::Row {
-        table: "volumes",
-        id: id.to_string(),
-        problem: error.to_string(),
-    };
-    node.parse().map(Some).map_err(wrong)
-}
-
-/// Says where a volume lies from now on.
-pub(crate) async fn place_volume(
-    tx: &Tx,
-    id: VolumeId,
-    node: NodeId,
-) -> Result<(), SchedulerError> {
-    volume::Entity::update_many()
-        .col_expr(volume::Column::NodeId, Expr::value(node.to_string()))
-        .filter(volume::Column::Id.eq(id.to_string()))
-        .exec(tx)
-        .await
-        .map_err(DbError::from)?;
-    Ok(())
-}
-
-/// Says that a volume is gone.
-pub(crate) async fn drop_volume(
-    tx: &Tx,
-    id: VolumeId,
-    now: Timestamp,
-) -> Result<(), SchedulerError> {
-    volume::Entity::update_many()
-        .col_expr(volume::Column::RemovedAt, Expr::value(now.0))
-        .filter(volume::Column::Id.eq(id.to_string()))
-        .exec(tx)
-        .await
-        .map_err(DbError::from)?;
-    Ok(())
 }

@@ -6,7 +6,7 @@ use cnlab_db::outbox;
 use cnlab_model::BLOCKS_PER_GPU;
 use cnlab_service::Next;
 
-use crate::{app::App, error::SchedulerError};
+use crate::{app::App, error::SchedulerError, store::cell::Waiter};
 
 const EVERY: Duration = Duration::from_secs(15);
 
@@ -29,8 +29,14 @@ async fn look(app: &App) -> Result<(), SchedulerError> {
     for (family, (taken, blocks)) in types {
         app.metrics.capacity(family, taken, blocks);
     }
-    let waiting = u64::try_from(cell.queue.len()).unwrap_or(u64::MAX);
+    let (mut servers, mut runs) = (0, 0);
+    for waiting in &cell.queue {
+        match waiting.who {
+            Waiter::Server(_) => servers += 1,
+            Waiter::Run(_) => runs += 1,
+        }
+    }
     app.metrics
-        .backlog(waiting, outbox::waiting(&app.db).await?);
+        .backlog(servers, runs, outbox::waiting(&app.db).await?);
     Ok(())
 }

@@ -6,22 +6,22 @@
 
 use cnlab_model::{
     ErrorKind,
-    id::{GrantId, NodeId, ServerId, VolumeId},
+    id::{GrantId, NodeId, UserId, VolumeId, WorkloadId},
 };
-use scheduler_core::server::State;
+use scheduler_core::{profile::Profile, run, server};
 
 use super::destinations::Ended;
 use crate::{
     app::{
         App,
-        report::{failure_of, lost_by_node},
+        report::{Gone, failure_of, lost_by_node},
     },
     error::{CallError, SchedulerError},
-    ports::{Launch, Slice, Usage},
+    ports::{Command, Launch, Slice, Usage},
     store::{
         self, grant,
         job::Job,
-        record::{Failure, Grant, Node, Server},
+        record::{Failure, Grant, Node},
     },
 };
 
@@ -68,13 +68,13 @@ impl From<CallError> for Stays {
 /// Tells what a job says; `attempts` counts this time, too.
 pub(super) async fn perform(app: &App, job: &Job, attempts: u32) -> Result<(), Stays> {
     match job {
-        Job::Launch { server, grant } => launch(app, *server, *grant, attempts).await,
-        Job::Stop { server, grant } => stop(app, *server, *grant).await,
+        Job::Launch { workload, grant } => launch(app, *workload, *grant, attempts).await,
+        Job::Stop { workload, grant } => stop(app, *workload, *grant).await,
         Job::RemoveVolume {
-            server,
+            workload,
             volume,
             node,
-        } => remove_volume(app, *server, *volume, *node).await,
+        } => remove_volume(app, *workload, *volume, *node).await,
         Job::OpenUsage { grant } => open_usage(app, *grant).await,
         Job::CloseUsage { grant, ended_at } => {
             if let Some(grant) = grant::get(app.db.read(), *grant).await? {
@@ -85,37 +85,97 @@ pub(super) async fn perform(app: &App, job: &Job, attempts: u32) -> Result<(), S
     }
 }
 
-/// The server and grant of a job, if the grant is still the server's.
-async fn present(
-    app: &App,
-    server: ServerId,
-    id: GrantId,
-) -> Result<Option<(Server, Grant)>, SchedulerError> {
-    let db = app.db.read();
-    let server = store::server::get(db, server).await?;
-    let grant = grant::get(db, id).await?;
-    Ok(server
-        .zip(grant)
-        .filter(|(server, grant)| server.grant == Some(id) && grant.released_at.is_none()))
+/// A workload as its row says it is, as far as nodes and the meter are told.
+struct Present {
+    id: WorkloadId,
+    name: String,
+    owner: UserId,
+    project: String,
+    grant: Option<GrantId>,
+    /// Whether it waits for its node to begin.
+    is_beginning: bool,
+    profile: Profile,
+    image: String,
+    install_heavy: bool,
+    volume: VolumeId,
+    storage_bytes: u64,
+    command: Option<Command>,
 }
 
-async fn launch(app: &App, server: ServerId, grant: GrantId, attempts: u32) -> Result<(), Stays> {
-    let Some((server, grant)) = present(app, server, grant).await? else {
+/// The workload of this id.
+async fn find(app: &App, id: WorkloadId) -> Result<Option<Present>, SchedulerError> {
+    let db = app.db.read();
+    Ok(match id {
+        WorkloadId::Server(server) => store::server::get(db, server).await?.map(|server| Present {
+            id,
+            name: server.name.to_string(),
+            owner: server.owner,
+            project: server.project.to_string(),
+            grant: server.grant,
+            is_beginning: matches!(server.state, server::State::Provisioning { .. }),
+            profile: server.profile,
+            image: server.image,
+            install_heavy: server.install_heavy,
+            volume: server.volume,
+            storage_bytes: server.storage_bytes,
+            command: None,
+        }),
+        WorkloadId::Run(run) => store::run::get(db, run).await?.map(|run| Present {
+            id,
+            name: run.name.to_string(),
+            owner: run.owner,
+            project: run.project.to_string(),
+            grant: run.grant,
+            is_beginning: matches!(run.state, run::State::Provisioning { .. }),
+            profile: run.profile,
+            image: run.image,
+            install_heavy: run.install_heavy,
+            volume: run.volume,
+            storage_bytes: run.storage_bytes,
+            command: Some(Command {
+                argv: run.command,
+                max_runtime: run.max_runtime,
+            }),
+        }),
+    })
+}
+
+/// The workload and grant of a job, if the grant is still the workload's.
+async fn present(
+    app: &App,
+    workload: WorkloadId,
+    id: GrantId,
+) -> Result<Option<(Present, Grant)>, SchedulerError> {
+    let workload = find(app, workload).await?;
+    let grant = grant::get(app.db.read(), id).await?;
+    Ok(workload
+        .zip(grant)
+        .filter(|(workload, grant)| workload.grant == Some(id) && grant.released_at.is_none()))
+}
+
+async fn launch(
+    app: &App,
+    workload: WorkloadId,
+    grant: GrantId,
+    attempts: u32,
+) -> Result<(), Stays> {
+    let Some((workload, grant)) = present(app, workload, grant).await? else {
         return Ok(());
     };
-    let State::Provisioning { .. } = server.state else {
+    if !workload.is_beginning {
         // Somebody wants it to end before it began; the stop comes next.
         return Ok(());
-    };
+    }
     let Some(node) = app.node(grant.node).await? else {
-        let lost = lost_by_node(&grant.node.to_string());
-        app.gone(server.id, grant.id, Some(&lost)).await?;
+        let lost = lost_by_node(workload.id, &grant.node.to_string());
+        app.gone(workload.id, grant.id, Gone::Lost(&lost)).await?;
         return Ok(());
     };
-    let launch = match order(app, &server, &grant, &node) {
+    let launch = match order(app, &workload, &grant, &node) {
         Ok(launch) => launch,
         Err(failure) => {
-            app.gone(server.id, grant.id, Some(&failure)).await?;
+            app.gone(workload.id, grant.id, Gone::Failed(&failure))
+                .await?;
             return Ok(());
         }
     };
@@ -123,16 +183,17 @@ async fn launch(app: &App, server: ServerId, grant: GrantId, attempts: u32) -> R
     match app.nodes.launch(&node.endpoint, launch).await {
         Ok(workload) => Ok(app.take_in(node.id, &workload).await?),
         Err(error) if error.is_without_effect() => {
-            tracing::warn!(cnlab.server_id = %server.id, cnlab.node_id = %node.id, %error, "the node refused a launch");
-            app.gone(server.id, grant.id, Some(&failure_of(&error)))
+            tracing::warn!(workload = %workload.id, cnlab.node_id = %node.id, %error, "the node refused a launch");
+            let refused = failure_of(workload.id, &error);
+            app.gone(workload.id, grant.id, Gone::Failed(&refused))
                 .await?;
             Ok(())
         }
         Err(error) if error.is_final() && attempts >= LAUNCHES => {
-            withdraw(app, &server, &grant, &node, error).await
+            withdraw(app, workload.id, &grant, &node, error).await
         }
         Err(error) => {
-            app.note(server.id, &no_answer(&node, &error)).await?;
+            app.note(workload.id, &no_answer(&node, &error)).await?;
             Err(Stays::Away(error))
         }
     }
@@ -142,55 +203,56 @@ async fn launch(app: &App, server: ServerId, grant: GrantId, attempts: u32) -> R
 /// when the node says that nothing runs there, and not before.
 async fn withdraw(
     app: &App,
-    server: &Server,
+    workload: WorkloadId,
     grant: &Grant,
     node: &Node,
     error: CallError,
 ) -> Result<(), Stays> {
-    match present(app, server.id, grant.id).await? {
+    match present(app, workload, grant.id).await? {
         Some((_, grant)) if grant.delivered_at.is_none() => {}
         // The node itself has said meanwhile that it runs, or all is over.
         Some(_) | None => return Ok(()),
     }
-    tracing::warn!(cnlab.server_id = %server.id, cnlab.node_id = %node.id, %error, "a launch whose outcome is not known is withdrawn");
-    match app.nodes.stop(&node.endpoint, server.id, grant.fence).await {
-        Ok(Some(workload)) if !workload.state.is_over() => Err(Stays::Away(error)),
+    tracing::warn!(%workload, cnlab.node_id = %node.id, %error, "a launch whose outcome is not known is withdrawn");
+    match app.nodes.stop(&node.endpoint, workload, grant.fence).await {
+        Ok(Some(report)) if !report.state.is_over() => Err(Stays::Away(error)),
         Ok(_) => {
-            app.gone(server.id, grant.id, Some(&failure_of(&error)))
-                .await?;
+            let refused = failure_of(workload, &error);
+            app.gone(workload, grant.id, Gone::Failed(&refused)).await?;
             Ok(())
         }
         Err(error) => {
-            app.note(server.id, &no_answer(node, &error)).await?;
+            app.note(workload, &no_answer(node, &error)).await?;
             Err(Stays::Away(error))
         }
     }
 }
 
 /// What the node is asked to run.
-fn order(app: &App, server: &Server, grant: &Grant, node: &Node) -> Result<Launch, Failure> {
+fn order(app: &App, workload: &Present, grant: &Grant, node: &Node) -> Result<Launch, Failure> {
     let image = app
         .catalogue
-        .image(&server.image)
+        .image(&workload.image)
         .map_err(|error| Failure {
             reason: "IMAGE_NOT_FOUND".to_owned(),
             message: error.to_string(),
-            cause: "the catalogue has changed since the server was created".to_owned(),
-            try_this: "create a new server from one of the images that are offered".to_owned(),
+            cause: "the catalogue has changed since this was asked for".to_owned(),
+            try_this: "take one of the images that are offered now".to_owned(),
         })?;
     Ok(Launch {
-        server: server.id,
-        display_name: server.name.to_string(),
+        workload: workload.id,
+        display_name: workload.name.clone(),
         grant: grant.id,
         fence: grant.fence,
         slice: slice(grant),
         image: image.recipe.clone(),
-        install_heavy: server.install_heavy,
-        volume: server.volume,
-        storage_bytes: server.storage_bytes,
+        install_heavy: workload.install_heavy,
+        volume: workload.volume,
+        storage_bytes: workload.storage_bytes,
         // Ceilings: a machine with less gives what it has.
-        memory_bytes: at_most(server.profile.memory_bytes, node.memory_bytes),
-        cpu_milli: at_most(server.profile.cpu_milli, node.cpu_milli),
+        memory_bytes: at_most(workload.profile.memory_bytes, node.memory_bytes),
+        cpu_milli: at_most(workload.profile.cpu_milli, node.cpu_milli),
+        command: workload.command.clone(),
     })
 }
 
@@ -225,28 +287,28 @@ fn no_answer(node: &Node, error: &CallError) -> String {
     }
 }
 
-async fn stop(app: &App, server: ServerId, grant: GrantId) -> Result<(), Stays> {
-    let Some((server, grant)) = present(app, server, grant).await? else {
+async fn stop(app: &App, workload: WorkloadId, grant: GrantId) -> Result<(), Stays> {
+    let Some((_, grant)) = present(app, workload, grant).await? else {
         return Ok(());
     };
     let Some(node) = app.node(grant.node).await? else {
-        app.gone(server.id, grant.id, None).await?;
+        app.gone(workload, grant.id, Gone::Asked).await?;
         return Ok(());
     };
-    match app.nodes.stop(&node.endpoint, server.id, grant.fence).await {
-        Ok(Some(workload)) if workload.state.is_over() => {
-            app.take_in(node.id, &workload).await?;
+    match app.nodes.stop(&node.endpoint, workload, grant.fence).await {
+        Ok(Some(report)) if report.state.is_over() => {
+            app.take_in(node.id, &report).await?;
             // The report may have been taken in before, or be older than what was: the
             // answer itself says that it is gone.
-            Ok(app.gone(server.id, grant.id, None).await?)
+            Ok(app.gone(workload, grant.id, Gone::Asked).await?)
         }
-        Ok(Some(workload)) => {
-            app.take_in(node.id, &workload).await?;
+        Ok(Some(report)) => {
+            app.take_in(node.id, &report).await?;
             Err(Stays::Ours(SchedulerError::ChangedMeanwhile))
         }
-        Ok(None) => Ok(app.gone(server.id, grant.id, None).await?),
+        Ok(None) => Ok(app.gone(workload, grant.id, Gone::Asked).await?),
         Err(error) => {
-            app.note(server.id, &no_answer(&node, &error)).await?;
+            app.note(workload, &no_answer(&node, &error)).await?;
             Err(error.into())
         }
     }
@@ -254,31 +316,37 @@ async fn stop(app: &App, server: ServerId, grant: GrantId) -> Result<(), Stays> 
 
 async fn remove_volume(
     app: &App,
-    server: ServerId,
+    workload: WorkloadId,
     volume: VolumeId,
     node: NodeId,
 ) -> Result<(), Stays> {
     if let Some(node) = app.node(node).await?
         && let Err(error) = app.nodes.remove_volume(&node.endpoint, volume).await
     {
-        app.note(server, &no_answer(&node, &error)).await?;
+        // A run that began anew has nothing to do with what its earlier attempt left.
+        if find(app, workload)
+            .await?
+            .is_some_and(|now| now.volume == volume)
+        {
+            app.note(workload, &no_answer(&node, &error)).await?;
+        }
         return Err(error.into());
     }
-    Ok(app.volume_removed(server).await?)
+    Ok(app.volume_removed(workload, volume).await?)
 }
 
 async fn open_usage(app: &App, grant: GrantId) -> Result<(), Stays> {
     let Some(grant) = grant::get(app.db.read(), grant).await? else {
         return Ok(());
     };
-    let Some(server) = store::server::get(app.db.read(), grant.server).await? else {
+    let Some(workload) = find(app, grant.workload).await? else {
         return Ok(());
     };
     let usage = Usage {
         grant: grant.id,
-        owner: server.owner,
-        project: server.project.to_string(),
-        server: server.id,
+        owner: workload.owner,
+        project: workload.project,
+        workload: workload.id,
         slice: slice(&grant),
         started_at: grant.granted_at,
     };

@@ -15,6 +15,7 @@ mod life;
 mod peers;
 mod queue;
 mod roster;
+mod runs;
 mod tenants;
 mod trace;
 mod walk;

@@ -13,7 +13,8 @@ use cnlab_proto::{
     node::v1::{self as node, WorkloadState},
     scheduler::v1::{
         self as pb, ServerState, catalog_service_client::CatalogServiceClient,
-        roster_service_client::RosterServiceClient, server_service_client::ServerServiceClient,
+        roster_service_client::RosterServiceClient, run_service_client::RunServiceClient,
+        server_service_client::ServerServiceClient,
     },
 };
 use cnlab_service::{
@@ -119,6 +120,10 @@ impl World {
 
     pub(crate) fn servers(&self) -> ServerServiceClient<channel::UpstreamChannel> {
         ServerServiceClient::new(self.channel())
+    }
+
+    pub(crate) fn runs(&self) -> RunServiceClient<channel::UpstreamChannel> {
+        RunServiceClient::new(self.channel())
     }
 
     pub(crate) fn catalog(&self) -> CatalogServiceClient<channel::UpstreamChannel> {

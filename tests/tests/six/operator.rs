@@ -40,6 +40,7 @@ const OWN: [(&str, &[&str]); 6] = [
         &[
             "cnlab.scheduler.v1.CatalogService",
             "cnlab.scheduler.v1.RosterService",
+            "cnlab.scheduler.v1.RunService",
             "cnlab.scheduler.v1.ServerService",
         ],
     ),
@@ -50,6 +51,7 @@ const OWN: [(&str, &[&str]); 6] = [
             "cnlab.billing.v1.AccountService",
             "cnlab.billing.v1.UsageService",
             "cnlab.scheduler.v1.CatalogService",
+            "cnlab.scheduler.v1.RunService",
             "cnlab.scheduler.v1.ServerService",
         ],
     ),

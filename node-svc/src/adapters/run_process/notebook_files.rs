@@ -248,6 +248,7 @@ mod tests {
             },
             folder: folder.to_owned(),
             token: "the-secret-token".to_owned(),
+            command: None,
             memory_bytes: 0,
             cpu_milli: 0,
             traceparent: Some("00-1-2-01".to_owned()),

@@ -70,6 +70,7 @@ pub(crate) fn launch_request(gpu: &model::Gpu, fence: u64) -> pb::LaunchWorkload
         memory_bytes: 2 << 30,
         cpu_milli: 2_000,
         display_name: "first-experiment".to_owned(),
+        command: None,
     }
 }
 

@@ -5,12 +5,14 @@ use std::{
 
 use cnlab_proto::{
     convert::encode_duration,
+    model::v1 as model,
     node::v1::{Workload, WorkloadState},
     scheduler::v1::{
         self as pb,
         roster_service_server::{RosterService, RosterServiceServer},
     },
 };
+use cnlab_testkit::{GENEROUS, wait_for};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
@@ -25,6 +27,8 @@ pub(crate) struct Scheduler {
 #[derive(Default)]
 struct Heard {
     registrations: Vec<pb::RegisterNodeRequest>,
+    /// How long a lease lives, where that is not the usual time.
+    ttl: Option<Duration>,
     /// The newest last.
     renewals: Vec<pb::RenewGrantsRequest>,
     /// Renewals are heard and answered later.
@@ -42,13 +46,11 @@ impl RosterService for Roster {
         &self,
         request: Request<pb::RegisterNodeRequest>,
     ) -> Result<Response<pb::RegisterNodeResponse>, Status> {
-        self.0
-            .lock()
-            .unwrap()
-            .registrations
-            .push(request.into_inner());
+        let mut heard = self.0.lock().unwrap();
+        heard.registrations.push(request.into_inner());
+        let ttl = heard.ttl.unwrap_or(Duration::from_secs(30));
         Ok(Response::new(pb::RegisterNodeResponse {
-            lease_ttl: Some(encode_duration(Duration::from_secs(30))),
+            lease_ttl: Some(encode_duration(ttl)),
             renew_every: Some(encode_duration(Duration::from_millis(100))),
         }))
     }
@@ -105,6 +107,21 @@ impl Scheduler {
 
     pub(crate) fn registrations(&self) -> Vec<pb::RegisterNodeRequest> {
         self.heard.lock().unwrap().registrations.clone()
+    }
+
+    /// Says to nodes that register from now on that a lease lives for so long.
+    pub(crate) fn lease(&self, ttl: Duration) {
+        self.heard.lock().unwrap().ttl = Some(ttl);
+    }
+
+    /// The first GPU of the first node, once it has registered.
+    pub(crate) async fn first_gpu(&self) -> model::Gpu {
+        wait_for(GENEROUS, "a node to register", async || {
+            let all = self.registrations();
+            all.first().map(|node| node.gpus[0].clone())
+        })
+        .await
+        .unwrap()
     }
 
     pub(crate) fn reports(&self) -> Vec<Workload> {

@@ -8,7 +8,9 @@ pub(crate) struct Model {
     #[sea_orm(primary_key, auto_increment = false)]
     pub(crate) id: String,
     pub(crate) fence: i64,
-    pub(crate) server_id: String,
+    /// A server's or a run's; the column is older than runs.
+    #[sea_orm(column_name = "server_id")]
+    pub(crate) workload_id: String,
     pub(crate) node_id: String,
     pub(crate) gpu_uuid: String,
     pub(crate) gpu_type: String,

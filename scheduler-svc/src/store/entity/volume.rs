@@ -7,7 +7,9 @@ use sea_orm::entity::prelude::*;
 pub(crate) struct Model {
     #[sea_orm(primary_key, auto_increment = false)]
     pub(crate) id: String,
-    pub(crate) server_id: String,
+    /// A server's or a run's; the column is older than runs.
+    #[sea_orm(column_name = "server_id")]
+    pub(crate) workload_id: String,
     pub(crate) size_bytes: i64,
     /// Where it lies; none until it was first used.
     pub(crate) node_id: Option<String>,

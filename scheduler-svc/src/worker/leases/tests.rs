@@ -79,7 +79,7 @@ async fn node_with_a_grant(app: &App) -> (NodeId, GrantId) {
     let grant = Grant {
         id: GrantId::from_ulid(Ulid(2)),
         fence: 1,
-        server: ServerId::from_ulid(Ulid(3)),
+        workload: ServerId::from_ulid(Ulid(3)).into(),
         node: id,
         gpu_uuid: "SIM-0".to_owned(),
         gpu_type: "H100".to_owned(),

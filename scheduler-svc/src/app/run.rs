@@ -1,0 +1,12 @@
+//! Runs: submitting, looking, cancelling and deleting them, and what becomes of them on nodes.
+
+mod expire;
+mod find;
+mod lifecycle;
+mod place;
+mod report;
+mod submit;
+mod view;
+
+pub(crate) use submit::{NewRun, OnLate};
+pub(crate) use view::RunView;
