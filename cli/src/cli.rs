@@ -11,7 +11,7 @@ use crate::{command, environment::Program, output::Format};
 #[command(
     name = "cnlab",
     version,
-    about = "GPU slices for everybody: JupyterLab servers on shares of a GPU",
+    about = "GPU slices for everybody: JupyterLab servers and batch runs on shares of a GPU",
     disable_help_subcommand = true,
     max_term_width = 100,
     after_help = "Environment: CNLAB_ENDPOINT, CNLAB_TOKEN (or AUTOLAB_TOKEN), CNLAB_CONFIG, CNLAB_OTLP_ENDPOINT."
@@ -64,15 +64,18 @@ pub enum Command {
     Logout,
     /// Show who is signed in.
     Whoami,
-    /// What a server can run on.
+    /// What servers and runs can run on.
     #[command(subcommand)]
     Profiles(command::profiles::ProfilesCommand),
-    /// What a server can run.
+    /// What servers and runs can run.
     #[command(subcommand)]
     Images(command::images::ImagesCommand),
     /// JupyterLab servers on slices.
     #[command(subcommand)]
     Server(command::server::ServerCommand),
+    /// Commands that run on slices until they end.
+    #[command(subcommand)]
+    Run(command::run::RunCommand),
     /// Start every service on this machine, until Ctrl-C.
     #[cfg(feature = "up")]
     Up(command::up::UpArgs),

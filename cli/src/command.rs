@@ -1,10 +1,12 @@
 //! Commands, one module per noun, and the way from the parsed command line to them.
 
 pub mod completion;
+pub mod follow;
 pub mod images;
 pub mod login;
 pub mod logout;
 pub mod profiles;
+pub mod run;
 pub mod server;
 #[cfg(feature = "up")]
 pub mod up;
@@ -102,6 +104,14 @@ pub async fn dispatch(cli: Cli, environment: &Environment, console: &mut Console
                 setting,
                 "cnlab images list",
                 images::run(setting, console, command),
+            )
+            .await
+        }
+        Command::Run(command) => {
+            traced(
+                setting,
+                command.span_name(),
+                Box::pin(run::run(setting, console, command)),
             )
             .await
         }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     cli::{self, Globals},
-    command::{Setting, images, profiles, server},
+    command::{Setting, images, profiles, run, server},
     error::Result,
     output, private_file,
     session::{self, Session, Target},
@@ -42,6 +42,7 @@ pub enum Candidates {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Names {
     Servers,
+    Runs,
     Profiles,
     Images,
     Projects,
@@ -215,6 +216,7 @@ fn help(text: Option<&clap::builder::StyledStr>) -> String {
 fn values(arg: &Arg) -> Place {
     let kind = match arg.get_id().as_str() {
         "server" => Some(Names::Servers),
+        "run" => Some(Names::Runs),
         "profile" => Some(Names::Profiles),
         "image" => Some(Names::Images),
         "project" => Some(Names::Projects),
@@ -243,6 +245,7 @@ fn values(arg: &Arg) -> Place {
 #[serde(default)]
 struct Known {
     servers: Vec<String>,
+    runs: Vec<String>,
     profiles: Vec<String>,
     images: Vec<String>,
     projects: Vec<String>,
@@ -260,6 +263,7 @@ async fn names(setting: Setting<'_>, typed: Typed, kind: Names) -> Vec<String> {
     let known = known(setting, &typed.target).await.unwrap_or_default();
     let names = match kind {
         Names::Servers => known.servers,
+        Names::Runs => known.runs,
         Names::Profiles => known.profiles,
         Names::Images => known.images,
         Names::Projects => known.projects,
@@ -336,14 +340,17 @@ async fn ask(session: &Session) -> Result<Known> {
             })
             .await
     };
-    let (servers, profiles, images, identity) = tokio::try_join!(
+    // A gateway from before there were runs has names all the same.
+    let (servers, runs, profiles, images, identity) = tokio::try_join!(
         server::list::all(session),
+        async { Ok(run::list::all(session).await.unwrap_or_default()) },
         profiles::all(session),
         images::all(session),
         account
     )?;
     Ok(Known {
         servers: output::name::servers(&servers),
+        runs: output::name::runs(&runs),
         profiles: profiles
             .profiles
             .into_iter()
@@ -407,6 +414,8 @@ mod tests {
             (&["server", "create", "--image=py"], Names::Images),
             (&["--project", ""], Names::Projects),
             (&["server", "open", "--", ""], Names::Servers),
+            (&["run", "show", ""], Names::Runs),
+            (&["run", "submit", "--profile="], Names::Profiles),
         ] {
             assert!(
                 matches!(place(line).0, Place::Names(found) if found == kind),

@@ -33,6 +33,8 @@ pub enum Exit {
     WaitTimeout,
     /// Ctrl-C.
     Interrupted,
+    /// What the command of a run returned, or 128 and the number of the signal that ended it.
+    Command(u8),
 }
 
 impl Exit {
@@ -73,6 +75,7 @@ impl Exit {
             Self::Conflict => 8,
             Self::WaitTimeout => 124,
             Self::Interrupted => 130,
+            Self::Command(code) => code,
         }
     }
 
@@ -106,6 +109,7 @@ impl Exit {
         if reason.contains("CAPACITY")
             || reason.contains("QUEUE_TIMEOUT")
             || reason == "PROFILE_UNAVAILABLE"
+            || reason == "DEADLINE_UNREACHABLE"
         {
             return Some(Self::Capacity);
         }
@@ -264,21 +268,32 @@ impl Failure {
     /// What a server says of its own failure.
     #[must_use]
     pub fn of_server(name: &str, failure: Option<&pb::Failure>) -> Self {
+        let exit = failure.and_then(|failure| Exit::by_reason(&failure.reason));
+        let otherwise = ("SERVER_FAILED", format!("server {name} failed"));
+        Self::of_workload(otherwise, failure, exit.unwrap_or(Exit::Error))
+    }
+
+    /// What a run says of its own failure; the exit code is that of its command.
+    #[must_use]
+    pub fn of_run(name: &str, failure: Option<&pb::Failure>, exit: Exit) -> Self {
+        Self::of_workload(("RUN_FAILED", format!("run {name} failed")), failure, exit)
+    }
+
+    fn of_workload(
+        (reason, message): (&str, String),
+        failure: Option<&pb::Failure>,
+        exit: Exit,
+    ) -> Self {
         let Some(failure) = failure else {
-            return Self::new(
-                Exit::Error,
-                "SERVER_FAILED",
-                format!("server {name} failed"),
-            );
+            return Self::new(exit, reason, message);
         };
-        let exit = Exit::by_reason(&failure.reason).unwrap_or(Exit::Error);
         let reason = if failure.reason.is_empty() {
-            "SERVER_FAILED"
+            reason
         } else {
             &failure.reason
         };
         let message = if failure.message.is_empty() {
-            format!("server {name} failed")
+            message
         } else {
             failure.message.clone()
         };

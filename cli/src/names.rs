@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use cnlab_model::{ByteSize, ProjectName, ServerName, id::ServerId};
+use cnlab_model::{
+    ByteSize, ProjectName, RunName, ServerName, Timestamp,
+    id::{RunId, ServerId},
+};
 
 use crate::error::{Exit, Failure, Result};
 
 /// The reasons that the scheduler gives for the same faults.
 const NAME_INVALID: &str = "SERVER_NAME_INVALID";
+const RUN_NAME_INVALID: &str = "RUN_NAME_INVALID";
 const STORAGE_INVALID: &str = "STORAGE_INVALID";
 const STORAGE_ADVICE: &str = "ask for a size such as --storage 50gb";
 
@@ -51,6 +55,70 @@ pub fn server(text: &str, project: Option<&str>) -> Result<String> {
         .parse()
         .map_err(|error| invalid(NAME_INVALID, "server", error))?;
     Ok(project.map_or_else(|| name.to_string(), |project| format!("{project}/{name}")))
+}
+
+/// A name for a new run.
+///
+/// # Errors
+/// When it is no run name.
+pub fn new_run(text: &str) -> Result<RunName> {
+    text.parse().map_err(|error| {
+        invalid(RUN_NAME_INVALID, "name", error).try_this("choose a name such as first-run")
+    })
+}
+
+/// What means an existing run: an id, a name, or `owner/slug/name`. A plain name gets the
+/// project that was chosen, if one was.
+///
+/// # Errors
+/// When it is none of these.
+pub fn run(text: &str, project: Option<&str>) -> Result<String> {
+    if text.parse::<RunId>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    if let Some((owner_slug, name)) = text.rsplit_once('/') {
+        let wrong = |_| {
+            invalid(
+                RUN_NAME_INVALID,
+                "run",
+                "a run is written NAME, <owner>/<slug>/NAME or run_…",
+            )
+            .try_this("`cnlab run list -o name` prints them")
+        };
+        owner_slug.parse::<ProjectName>().map_err(wrong)?;
+        name.parse::<RunName>().map_err(wrong)?;
+        return Ok(text.to_owned());
+    }
+    let name: RunName = text
+        .parse()
+        .map_err(|error| invalid(RUN_NAME_INVALID, "run", error))?;
+    Ok(project.map_or_else(|| name.to_string(), |project| format!("{project}/{name}")))
+}
+
+/// A deadline as it is written on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deadline {
+    /// So long from now.
+    In(Duration),
+    /// At this time.
+    At(Timestamp),
+}
+
+/// A deadline: a span of time from now, or a date with a time and a zone.
+///
+/// # Errors
+/// When it is neither.
+pub fn deadline(text: &str) -> Result<Deadline, String> {
+    if let Ok(span) = span(text) {
+        return Ok(Deadline::In(span));
+    }
+    let at: prost_types::Timestamp = text.parse().map_err(|_| {
+        "a deadline is a time from now, for example 90m, or a date such as 2030-05-01T18:00:00Z"
+            .to_owned()
+    })?;
+    Ok(Deadline::At(Timestamp::from_seconds_and_nanos(
+        at.seconds, at.nanos,
+    )))
 }
 
 /// The size of a volume.
@@ -115,6 +183,32 @@ mod tests {
             let failure = server(wrong, None).unwrap_err();
             assert_eq!(failure.exit(), Exit::Usage);
             assert!(failure.facts().message.len() < 200);
+        }
+    }
+
+    #[test]
+    fn references_to_runs() {
+        let id = "run_01HXAYZ0000000000000000000";
+        assert_eq!(run(id, Some("a/b")).unwrap(), id);
+        assert_eq!(run("one", Some("a/b")).unwrap(), "a/b/one");
+        for wrong in ["", "a/b", "UP", "srv_01HXAYZ0000000000000000000"] {
+            let failure = run(wrong, None).unwrap_err();
+            assert_eq!(failure.facts().reason, RUN_NAME_INVALID);
+        }
+        assert!(new_run("-x").is_err());
+    }
+
+    #[test]
+    fn deadlines_are_spans_or_dates() {
+        assert_eq!(
+            deadline("90m"),
+            Ok(Deadline::In(Duration::from_secs(5_400)))
+        );
+        let at = Deadline::At(Timestamp(1_900_000_000_000_000));
+        assert_eq!(deadline("2030-03-17T17:46:40Z"), Ok(at));
+        assert_eq!(deadline("2030-03-17T19:46:40+02:00"), Ok(at));
+        for wrong in ["", "tomorrow", "2030-13-01T00:00:00Z", "-5m"] {
+            assert!(deadline(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -9,7 +9,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use cnlab_proto::{
     billing::v1::account_service_client::AccountServiceClient,
     scheduler::v1::{
-        catalog_service_client::CatalogServiceClient, server_service_client::ServerServiceClient,
+        catalog_service_client::CatalogServiceClient, run_service_client::RunServiceClient,
+        server_service_client::ServerServiceClient,
     },
 };
 use cnlab_service::{Runtime, status::TRACE_ID_HEADER, trace};
@@ -205,6 +206,12 @@ impl Session {
     #[must_use]
     pub fn servers(&self) -> ServerServiceClient<Channel> {
         ServerServiceClient::new(self.channel.clone())
+    }
+
+    /// Runs.
+    #[must_use]
+    pub fn runs(&self) -> RunServiceClient<Channel> {
+        RunServiceClient::new(self.channel.clone())
     }
 
     /// Profiles and images.

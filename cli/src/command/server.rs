@@ -187,20 +187,6 @@ const fn phase_word(phase: pb::ServerPhase) -> &'static str {
     }
 }
 
-/// Runs something until it ends or Ctrl-C is pressed.
-async fn interruptible<T>(
-    work: impl Future<Output = Result<T>>,
-    interrupted: impl FnOnce() -> Failure,
-) -> Result<T> {
-    tokio::select! {
-        result = work => result,
-        signal = tokio::signal::ctrl_c() => match signal {
-            Ok(()) => Err(interrupted()),
-            Err(error) => Err(Failure::local("Ctrl-C cannot be noticed", &error)),
-        },
-    }
-}
-
 /// What to say when somebody stops waiting: the work is the services', and goes on.
 fn left_waiting(session: &Session, name: &str, what: &str) -> Failure {
     let program = session.program();

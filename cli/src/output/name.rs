@@ -8,21 +8,31 @@ use cnlab_proto::scheduler::v1 as pb;
 /// `owner/slug/name` where another project has the same name.
 #[must_use]
 pub fn servers(servers: &[pb::Server]) -> Vec<String> {
-    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-    for server in servers {
-        *seen.entry(server.name.as_str()).or_default() += 1;
-    }
-    servers
+    let names = servers
         .iter()
-        .map(|server| {
-            if seen
-                .get(server.name.as_str())
-                .is_some_and(|times| *times > 1)
-            {
-                format!("{}/{}", server.project, server.name)
-            } else {
-                server.name.clone()
-            }
+        .map(|server| (server.project.as_str(), server.name.as_str()));
+    shortest(&names.collect::<Vec<_>>())
+}
+
+/// The same for runs.
+#[must_use]
+pub fn runs(runs: &[pb::Run]) -> Vec<String> {
+    let names = runs
+        .iter()
+        .map(|run| (run.project.as_str(), run.name.as_str()));
+    shortest(&names.collect::<Vec<_>>())
+}
+
+fn shortest(names: &[(&str, &str)]) -> Vec<String> {
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, name) in names {
+        *seen.entry(name).or_default() += 1;
+    }
+    names
+        .iter()
+        .map(|(project, name)| match seen.get(name) {
+            Some(times) if *times > 1 => format!("{project}/{name}"),
+            Some(_) | None => (*name).to_owned(),
         })
         .collect()
 }

@@ -4,6 +4,7 @@
 //! name which refusal it meets, so that a transcript reads by itself.
 
 mod api;
+mod runs;
 mod state;
 
 use std::{
@@ -15,7 +16,8 @@ use std::{
 use cnlab_proto::{
     billing::v1::account_service_server::AccountServiceServer,
     scheduler::v1::{
-        catalog_service_server::CatalogServiceServer, server_service_server::ServerServiceServer,
+        catalog_service_server::CatalogServiceServer, run_service_server::RunServiceServer,
+        server_service_server::ServerServiceServer,
     },
 };
 use tokio::sync::oneshot;
@@ -56,6 +58,7 @@ impl Peer {
                     TcpListenerStream::new(tokio::net::TcpListener::from_std(listener).unwrap());
                 let serving = Server::builder()
                     .add_service(ServerServiceServer::new(api.clone()))
+                    .add_service(RunServiceServer::new(api.clone()))
                     .add_service(CatalogServiceServer::new(api.clone()))
                     .add_service(AccountServiceServer::new(api))
                     .serve_with_incoming(incoming);

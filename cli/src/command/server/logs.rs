@@ -6,8 +6,8 @@
 use clap::Args;
 use cnlab_proto::scheduler::v1 as pb;
 
-use super::interruptible;
 use crate::{
+    command::follow::interruptible,
     console::Console,
     error::{Exit, Failure, Result},
     names,
@@ -60,7 +60,7 @@ pub async fn run(session: &Session, console: &mut Console, args: &LogsArgs) -> R
     interruptible(work, || Failure::silent(Exit::Interrupted)).await
 }
 
-fn write(
+pub(in crate::command) fn write(
     console: &mut Console,
     filter: Option<&mut LogFilter>,
     chunk: &pb::LogChunk,

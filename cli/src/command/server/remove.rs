@@ -4,8 +4,9 @@ use clap::Args;
 use cnlab_model::ByteSize;
 use cnlab_proto::scheduler::v1 as pb;
 
-use super::{WaitArgs, get, interruptible, left_waiting, result, wait};
+use super::{WaitArgs, get, left_waiting, result, wait};
 use crate::{
+    command::follow::interruptible,
     console::Console,
     error::{Exit, Failure, Result},
     names,

@@ -8,8 +8,9 @@ use cnlab_proto::{
     scheduler::v1 as pb,
 };
 
-use super::{document, get, interruptible, state_text, wait};
+use super::{document, get, state_text, wait};
 use crate::{
+    command::follow::interruptible,
     console::Console,
     error::{Exit, Failure, Result},
     output::table::Facts,
@@ -99,7 +100,7 @@ fn table(server: &pb::Server) -> String {
     facts.render()
 }
 
-fn grant_facts(facts: &mut Facts, grant: &model::Grant) {
+pub(in crate::command) fn grant_facts(facts: &mut Facts, grant: &model::Grant) {
     facts.add("Grant", format!("{} (fence {})", grant.id, grant.fence));
     let Some(slice) = &grant.slice else { return };
     let blocks = convert::decode_blocks("blocks", &slice.blocks);
@@ -129,7 +130,7 @@ fn grant_facts(facts: &mut Facts, grant: &model::Grant) {
     );
 }
 
-fn runtime_facts(facts: &mut Facts, runtime: &pb::RuntimeFacts) {
+pub(in crate::command) fn runtime_facts(facts: &mut Facts, runtime: &pb::RuntimeFacts) {
     facts.add(
         "GPU",
         if runtime.simulated_gpu {
@@ -145,7 +146,7 @@ fn runtime_facts(facts: &mut Facts, runtime: &pb::RuntimeFacts) {
     facts.add_all("Installed", filled(&runtime.installed));
 }
 
-fn with_note(text: &str, note: &str) -> String {
+pub(in crate::command) fn with_note(text: &str, note: &str) -> String {
     match (text.is_empty(), note.is_empty()) {
         (true, _) => note.to_owned(),
         (false, true) => text.to_owned(),
@@ -154,7 +155,7 @@ fn with_note(text: &str, note: &str) -> String {
 }
 
 /// People do not read microseconds; the machine-readable forms have them.
-fn to_the_second(at: &prost_types::Timestamp) -> String {
+pub(in crate::command) fn to_the_second(at: &prost_types::Timestamp) -> String {
     prost_types::Timestamp { nanos: 0, ..*at }.to_string()
 }
 

@@ -3,8 +3,9 @@
 use clap::Args;
 use cnlab_proto::scheduler::v1 as pb;
 
-use super::{WaitArgs, create, interruptible, left_waiting};
+use super::{WaitArgs, create, left_waiting};
 use crate::{
+    command::follow::interruptible,
     console::Console,
     error::Result,
     names,

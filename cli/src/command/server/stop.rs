@@ -3,8 +3,9 @@
 use clap::Args;
 use cnlab_proto::scheduler::v1 as pb;
 
-use super::{WaitArgs, interruptible, left_waiting, result, wait};
+use super::{WaitArgs, left_waiting, result, wait};
 use crate::{
+    command::follow::interruptible,
     console::Console,
     error::Result,
     names,

@@ -20,12 +20,17 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 use super::{Call, Fault, State, TOKEN, TRACE_ID};
 
 /// Between two steps of a server, so that each is seen.
-const STEP: Duration = Duration::from_millis(40);
+pub(super) const STEP: Duration = Duration::from_millis(40);
 
 #[derive(Clone)]
 pub(crate) struct Api(pub(crate) Arc<Mutex<State>>);
 
-fn refusal(code: Code, reason: &str, message: &str, metadata: &[(&str, &str)]) -> Status {
+pub(super) fn refusal(
+    code: Code,
+    reason: &str,
+    message: &str,
+    metadata: &[(&str, &str)],
+) -> Status {
     let metadata: HashMap<String, String> = metadata
         .iter()
         .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
@@ -41,7 +46,7 @@ fn traced(mut status: Status) -> Status {
     status
 }
 
-fn answer<T>(message: T) -> Result<Response<T>, Status> {
+pub(super) fn answer<T>(message: T) -> Result<Response<T>, Status> {
     let mut response = Response::new(message);
     response
         .metadata_mut()
@@ -50,12 +55,12 @@ fn answer<T>(message: T) -> Result<Response<T>, Status> {
 }
 
 impl Api {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes the call, checks the token, and goes wrong where that was asked for.
-    fn enter<T>(
+    pub(super) fn enter<T>(
         &self,
         method: &'static str,
         request: &Request<T>,
@@ -108,14 +113,14 @@ impl Api {
     }
 }
 
-fn finish<T>(fault: Option<Fault>, message: T) -> Result<Response<T>, Status> {
+pub(super) fn finish<T>(fault: Option<Fault>, message: T) -> Result<Response<T>, Status> {
     match fault {
         Some(Fault::LoseAnswer) => Err(traced(Status::unavailable("connection lost"))),
         Some(Fault::Away) | None => answer(message),
     }
 }
 
-fn need_key<T>(request: &Request<T>) -> Result<String, Status> {
+pub(super) fn need_key<T>(request: &Request<T>) -> Result<String, Status> {
     let key = request
         .metadata()
         .get("idempotency-key")

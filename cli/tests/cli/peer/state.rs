@@ -30,6 +30,7 @@ pub(crate) struct State {
     pub(crate) calls: Vec<Call>,
     pub(crate) faults: VecDeque<(&'static str, Fault)>,
     pub(crate) servers: BTreeMap<String, pb::Server>,
+    pub(crate) runs: super::runs::Runs,
     pub(crate) profiles: Vec<pb::Profile>,
     pub(crate) images: Vec<pb::Image>,
     pub(crate) logs: Vec<String>,
@@ -68,6 +69,7 @@ impl State {
             calls: Vec::new(),
             faults: VecDeque::new(),
             servers: BTreeMap::new(),
+            runs: super::runs::Runs::default(),
             profiles: vec![
                 profile("h100-25pct", "H100", 25, Soft),
                 full,
