@@ -4,7 +4,7 @@ mod machine;
 mod page;
 mod rows;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use crate::{
@@ -19,7 +19,88 @@ use rows::Row;
 pub(crate) enum Name {
     /// The way from `server create` to a page, and the gateway beside nginx
     Front,
+    /// Packing, plan, shares, pre-emption and MIG, and placements per second
+    Scheduler,
 }
+
+/// A program that prints rows.
+struct Source {
+    /// What `--only` calls it.
+    part: &'static str,
+    package: &'static str,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    /// A bench of the package, by its name.
+    Bench(&'static str),
+    /// The package's binary, with this verb.
+    Run(&'static str),
+}
+
+impl Source {
+    fn arguments(&self) -> Vec<&'static str> {
+        match self.kind {
+            Kind::Bench(name) => {
+                vec![
+                    "bench",
+                    "--locked",
+                    "-p",
+                    self.package,
+                    "--bench",
+                    name,
+                    "--",
+                ]
+            }
+            Kind::Run(verb) => {
+                vec![
+                    "run",
+                    "--release",
+                    "--locked",
+                    "-p",
+                    self.package,
+                    "--",
+                    verb,
+                ]
+            }
+        }
+    }
+}
+
+const FRONT: &[Source] = &[Source {
+    part: "front",
+    package: "cnlab-tests",
+    kind: Kind::Bench("front"),
+}];
+
+const SCHEDULER: &[Source] = &[
+    Source {
+        part: "packing",
+        package: "scheduler-sim",
+        kind: Kind::Run("figures"),
+    },
+    Source {
+        part: "placement",
+        package: "scheduler-core",
+        kind: Kind::Bench("placement"),
+    },
+    Source {
+        part: "plan",
+        package: "scheduler-core",
+        kind: Kind::Bench("plan"),
+    },
+    Source {
+        part: "shares",
+        package: "scheduler-core",
+        kind: Kind::Bench("shares"),
+    },
+    Source {
+        part: "submit",
+        package: "cnlab-tests",
+        kind: Kind::Bench("scheduler"),
+    },
+];
 
 impl Name {
     const fn words(self) -> Words {
@@ -29,33 +110,29 @@ impl Name {
                 title: "Front: from a command to a page",
                 definitions: include_str!("bench/front.md"),
             },
+            Self::Scheduler => Words {
+                name: "scheduler",
+                title: "Scheduler: packing, plan and speed",
+                definitions: include_str!("bench/scheduler.md"),
+            },
         }
     }
 
     /// What is built before, so that no measurement waits for a compiler.
     fn build(self) -> Result<()> {
-        match self {
-            Self::Front => {
-                let packages = ["-p", "cnlab", "-p", "gateway"];
-                let mut arguments = vec!["build", "--release", "--locked"];
-                arguments.extend(packages);
-                run(cargo(&arguments))
-            }
-        }
+        let packages: &[&str] = match self {
+            Self::Front => &["-p", "cnlab", "-p", "gateway"],
+            Self::Scheduler => &["-p", "scheduler-svc", "-p", "scheduler-sim"],
+        };
+        let mut arguments = vec!["build", "--release", "--locked"];
+        arguments.extend(packages);
+        run(cargo(&arguments))
     }
 
-    /// The commands that print the rows.
-    const fn commands(self) -> &'static [&'static [&'static str]] {
+    const fn sources(self) -> &'static [Source] {
         match self {
-            Self::Front => &[&[
-                "bench",
-                "--locked",
-                "-p",
-                "cnlab-tests",
-                "--bench",
-                "front",
-                "--",
-            ]],
+            Self::Front => FRONT,
+            Self::Scheduler => SCHEDULER,
         }
     }
 }
@@ -71,17 +148,41 @@ pub(crate) struct Extent {
     only: Option<String>,
 }
 
+/// The programs whose parts are wanted.
+fn chosen(
+    sources: &'static [Source],
+    only: Option<&str>,
+) -> Result<impl Iterator<Item = &'static Source>> {
+    let wanted: Option<Vec<String>> = only
+        .filter(|_| sources.len() > 1)
+        .map(|only| only.split(',').map(str::to_owned).collect());
+    if let Some(stranger) = wanted
+        .iter()
+        .flatten()
+        .find(|part| sources.iter().all(|source| source.part != part.as_str()))
+    {
+        let known: Vec<&str> = sources.iter().map(|source| source.part).collect();
+        bail!("{stranger} is none of {}", known.join(", "));
+    }
+    Ok(sources.iter().filter(move |source| {
+        wanted
+            .as_ref()
+            .is_none_or(|wanted| wanted.iter().any(|part| part == source.part))
+    }))
+}
+
 /// Runs one bench.
 pub(crate) fn bench(name: Name, extent: &Extent) -> Result<()> {
     provision::for_benches()?;
     name.build()?;
     let mut all = Vec::new();
-    for command in name.commands() {
-        let mut arguments = command.to_vec();
+    for source in chosen(name.sources(), extent.only.as_deref())? {
+        let mut arguments = source.arguments();
         if extent.quick {
             arguments.push("--quick");
         }
-        if let Some(parts) = &extent.only {
+        // The parts of a bench of one program are that program's own.
+        if let ([_], Some(parts)) = (name.sources(), &extent.only) {
             arguments.extend(["--only", parts]);
         }
         lines(cargo(&arguments), |line| {

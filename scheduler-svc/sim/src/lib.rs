@@ -18,6 +18,7 @@ pub mod baseline;
 pub mod chart;
 pub mod contender;
 pub mod experiment;
+pub mod figures;
 pub mod grid;
 pub mod openb;
 pub mod options;

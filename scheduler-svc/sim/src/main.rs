@@ -1,9 +1,11 @@
-//! `scheduler-sim grid`: replays the trace and prints the tables.
+//! `scheduler-sim grid` replays the trace and prints the tables; `scheduler-sim figures` prints
+//! the rows of the bench.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use scheduler_sim::experiment::Workload;
+use scheduler_sim::figures::{self, Extent};
 use scheduler_sim::options::{Options, USAGE};
 use scheduler_sim::published::HARD_LINE;
 use scheduler_sim::{chart, grid, report};
@@ -22,6 +24,17 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[String]) -> Result<(), Failure> {
+    if let Some(("figures", rest)) = arguments
+        .split_first()
+        .map(|(verb, rest)| (verb.as_str(), rest))
+    {
+        let extent = match rest {
+            [] => Extent::Full,
+            [only] if only == "--quick" => Extent::Quick,
+            _ => return Err("figures takes --quick or nothing".into()),
+        };
+        return figures::run(extent, &mut std::io::stdout().lock());
+    }
     let options = Options::parse(arguments)?;
     let workloads: Vec<Workload> = options
         .workloads

@@ -8,6 +8,7 @@ use crate::published::PUBLISHED;
 /// What is printed when the command line is not understood.
 pub const USAGE: &str = "\
 usage: scheduler-sim grid [option=value]…
+       scheduler-sim figures [--quick]
 
   workloads=a,b,…   of the 17 of the paper (all)
   policies=a,b,…    Random,DotProd,Clustering,Packing,BestFit,FGD,PLAN,LEARNED,MOVES,
