@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use cnlab_model::ErrorKind;
+use cnlab_model::{ErrorKind, Timestamp};
 use cnlab_proto::{
+    convert::encode_timestamp,
     node::v1::{EndCause, Workload, WorkloadState},
     scheduler::v1::{
         self as pb, OnLate, Priority, RunKind, RunPhase, RunState, ServerState,
@@ -13,10 +14,10 @@ use cnlab_proto::{
 use cnlab_service::{
     Caller, Span,
     channel::UpstreamChannel,
+    runtime::{Clock as _, TestClock},
     status::{self, PublicError},
 };
 use cnlab_testkit::{GENEROUS, wait_for, wait_until};
-use prost_types::Timestamp;
 use tokio_stream::StreamExt as _;
 
 use crate::{
@@ -44,9 +45,9 @@ fn whole(name: &str) -> pb::SubmitRunRequest {
 }
 
 /// So many seconds from now, by the clock of the machine.
-fn in_seconds(seconds: i64) -> Timestamp {
+fn in_seconds(seconds: i64) -> prost_types::Timestamp {
     let now = cnlab_service::Runtime::system().clock.now();
-    let mut at = cnlab_proto::convert::encode_timestamp(now);
+    let mut at = encode_timestamp(now);
     at.seconds += seconds;
     at
 }
@@ -447,6 +448,40 @@ async fn bad_requests_are_refused_by_name(database: Database) {
     }
 }
 
+async fn a_deadline_is_judged_by_how_long_runs_like_it_took(database: Database) {
+    let mut world = World::start(database).await;
+    world.stop().await;
+    let clock = TestClock::at(Timestamp(1_900_000_000_000_000));
+    world.clock = Some(clock.clone());
+    world.start_again().await;
+    let node = world.node("gpu-box", &["H100"]).await;
+    let runs = Runs(&world, ada());
+    let due = |minutes: u64| pb::SubmitRunRequest {
+        deadline: Some(encode_timestamp(
+            clock.now().plus(Duration::from_secs(minutes * 60)),
+        )),
+        ..job("")
+    };
+    // Nothing is known of such runs: it may be short.
+    let early = runs.submit(due(30)).await.unwrap();
+    runs.cancel(&early.id).await.unwrap();
+    for n in 0..5 {
+        let run = runs.running(&node, job(&format!("past-{n}"))).await;
+        clock.advance(Duration::from_secs(3_600));
+        world.renew(&node).await;
+        runs.ends(&node, &run, WorkloadState::Succeeded, |_| {})
+            .await;
+        runs.until(&run.id, RunState::Succeeded).await;
+    }
+    let refused = runs.submit(due(30)).await.unwrap_err();
+    assert_eq!(refused.reason, "DEADLINE_UNREACHABLE");
+    assert!(
+        refused.message.contains("as long as runs like it took"),
+        "{refused:?}"
+    );
+    runs.submit(due(90)).await.unwrap();
+}
+
 async fn others_do_not_see_them(database: Database) {
     let world = World::start(database).await;
     let _node = world.node("gpu-box", &["H100"]).await;
@@ -700,6 +735,7 @@ on_both!(
     how_a_run_ends_is_told_apart,
     cancelling_works_whenever_it_comes,
     bad_requests_are_refused_by_name,
+    a_deadline_is_judged_by_how_long_runs_like_it_took,
     others_do_not_see_them,
     a_repeated_request_has_one_effect,
     class_deadline_and_age_decide_who_goes_first,
