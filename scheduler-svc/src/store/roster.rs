@@ -24,6 +24,20 @@ pub(crate) async fn nodes(db: &impl ConnectionTrait) -> Result<Vec<Node>, Schedu
     rows.into_iter().map(Node::try_from).collect()
 }
 
+/// The nodes that were not heard of since `before`, by id.
+pub(crate) async fn silent(
+    db: &impl ConnectionTrait,
+    before: Timestamp,
+) -> Result<Vec<Node>, SchedulerError> {
+    let rows = node::Entity::find()
+        .filter(node::Column::LastSeenAt.lt(before.0))
+        .order_by_asc(node::Column::Id)
+        .all(db)
+        .await
+        .map_err(DbError::from)?;
+    rows.into_iter().map(Node::try_from).collect()
+}
+
 /// The node of this id.
 pub(crate) async fn node(
     db: &impl ConnectionTrait,

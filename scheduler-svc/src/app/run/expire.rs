@@ -12,11 +12,10 @@ use crate::{
 impl App {
     /// Takes the runs away from every node that was not heard of since `before`.
     pub(crate) async fn expire_runs(&self, before: Timestamp) -> Result<(), SchedulerError> {
-        let nodes = roster::nodes(self.db.read()).await?;
-        for node in nodes.iter().filter(|node| node.last_seen_at < before) {
+        for node in roster::silent(self.db.read(), before).await? {
             for grant in grant::held(self.db.read(), Some(node.id)).await? {
                 if let WorkloadId::Run(run) = grant.workload {
-                    self.run_expired(run, &grant, before).await?;
+                    self.run_expired(run, &grant, &node, before).await?;
                 }
             }
         }

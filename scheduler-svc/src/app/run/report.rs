@@ -16,7 +16,7 @@ use crate::{
     ports::{EndCause, Workload, WorkloadState},
     store::{
         self, grant,
-        record::{Failure, Grant, Run, RuntimeFacts},
+        record::{Failure, Grant, Node, Run, RuntimeFacts},
         roster,
     },
 };
@@ -72,6 +72,17 @@ impl App {
         grant: GrantId,
         how: Gone<'_>,
     ) -> Result<(), SchedulerError> {
+        self.run_gone_if_silent(id, grant, how, None).await
+    }
+
+    /// The same, only if its node was not heard of since a time, where one is given.
+    async fn run_gone_if_silent(
+        &self,
+        id: RunId,
+        grant: GrantId,
+        how: Gone<'_>,
+        before: Option<Timestamp>,
+    ) -> Result<(), SchedulerError> {
         let now = self.now();
         let changed = self
             .db
@@ -83,6 +94,13 @@ impl App {
                     return Ok(None);
                 };
                 if run.grant != Some(grant.id) {
+                    return Ok(None);
+                }
+                // In the transaction: a renewal at this moment comes before or after.
+                if let Some(before) = before
+                    && let Some(node) = roster::node(&tx, grant.node).await?
+                    && node.last_seen_at >= before
+                {
                     return Ok(None);
                 }
                 let (event, failure) = match how {
@@ -109,14 +127,9 @@ impl App {
         &self,
         id: RunId,
         grant: &Grant,
+        node: &Node,
         before: Timestamp,
     ) -> Result<(), SchedulerError> {
-        let Some(node) = self.node(grant.node).await? else {
-            return Ok(());
-        };
-        if node.last_seen_at >= before {
-            return Ok(());
-        }
         tracing::warn!(
             cnlab.run_id = %id,
             cnlab.node_id = %node.id,
@@ -129,7 +142,9 @@ impl App {
             cause: format!("it was not heard of for {}", self.grants.ttl),
             try_this: "submit it again with `cnlab run submit`".to_owned(),
         };
-        self.run_gone(id, grant.id, Gone::Lost(&lost)).await
+        let how = Gone::Lost(&lost);
+        self.run_gone_if_silent(id, grant.id, how, Some(before))
+            .await
     }
 
     pub(in crate::app) async fn note_run(
