@@ -17,6 +17,7 @@
 pub mod baseline;
 pub mod chart;
 pub mod contender;
+pub mod day;
 pub mod experiment;
 pub mod figures;
 pub mod grid;

@@ -1,5 +1,5 @@
 //! `scheduler-sim grid` replays the trace and prints the tables; `scheduler-sim figures` prints
-//! the rows of the bench.
+//! the rows of the bench; `scheduler-sim days` lets synthetic days pass.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use scheduler_sim::experiment::Workload;
 use scheduler_sim::figures::{self, Extent};
 use scheduler_sim::options::{Options, USAGE};
 use scheduler_sim::published::HARD_LINE;
-use scheduler_sim::{chart, grid, report};
+use scheduler_sim::{chart, day, grid, report};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -24,16 +24,20 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[String]) -> Result<(), Failure> {
-    if let Some(("figures", rest)) = arguments
+    match arguments
         .split_first()
         .map(|(verb, rest)| (verb.as_str(), rest))
     {
-        let extent = match rest {
-            [] => Extent::Full,
-            [only] if only == "--quick" => Extent::Quick,
-            _ => return Err("figures takes --quick or nothing".into()),
-        };
-        return figures::run(extent, &mut std::io::stdout().lock());
+        Some(("figures", rest)) => {
+            let extent = match rest {
+                [] => Extent::Full,
+                [only] if only == "--quick" => Extent::Quick,
+                _ => return Err("figures takes --quick or nothing".into()),
+            };
+            return figures::run(extent, &mut std::io::stdout().lock());
+        }
+        Some(("days", rest)) => return days(rest),
+        _ => {}
     }
     let options = Options::parse(arguments)?;
     let workloads: Vec<Workload> = options
@@ -73,6 +77,23 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
     }
     if let Some(file) = &options.svg {
         std::fs::write(file, chart::svg(&rows))?;
+    }
+    Ok(())
+}
+
+fn days(rest: &[String]) -> Result<(), Failure> {
+    let (mut seed, mut drawing) = (42, None);
+    for argument in rest {
+        match argument.split_once('=') {
+            Some(("seed", number)) => seed = number.parse()?,
+            Some(("svg", file)) => drawing = Some(file),
+            _ => return Err(format!("days takes seed=N and svg=FILE, not {argument:?}").into()),
+        }
+    }
+    let days = day::report::compare(seed, &day::report::LOADS, None)?;
+    write!(std::io::stdout().lock(), "{}", day::report::markdown(&days))?;
+    if let Some(file) = drawing {
+        std::fs::write(file, day::report::svg(&days))?;
     }
     Ok(())
 }

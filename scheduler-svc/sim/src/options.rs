@@ -9,6 +9,7 @@ use crate::published::PUBLISHED;
 pub const USAGE: &str = "\
 usage: scheduler-sim grid [option=value]…
        scheduler-sim figures [--quick]
+       scheduler-sim days [seed=N] [svg=FILE]
 
   workloads=a,b,…   of the 17 of the paper (all)
   policies=a,b,…    Random,DotProd,Clustering,Packing,BestFit,FGD,PLAN,LEARNED,MOVES,
