@@ -15,7 +15,7 @@ let
     ".lua" ".sql" ".css" ".js" ".mjs" ".html" ".svg" ".json" ".md"
   ];
   # Everything below a folder of these names is code or data of some crate, whatever it is called.
-  wholeFolders = [ "src" "assets" "golden" ];
+  wholeFolders = [ "src" "assets" "benches" "data" "golden" ];
 
   keep = path: type:
     let
