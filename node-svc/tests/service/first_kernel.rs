@@ -90,7 +90,7 @@ async fn the_first_kernel_has_waited_and_is_like_every_other() {
     notebook
         .json(Method::POST, &format!("{kernel}/restart"), &json!({}))
         .await;
-    let mut first = notebook.connect(&first.id).await;
+    let mut first = notebook.connect_anew(first).await;
     assert_eq!(first.run(PROGRAM).await, STARTED);
 
     bench.stop(&ready).await;

@@ -146,9 +146,7 @@ async fn a_server_comes_up_computes_and_leaves_nothing_but_its_files() {
             &json!({}),
         )
         .await;
-    // As a browser does: the old socket may miss the first words of a new
-    // process, whose messages go to nobody until its listener is back.
-    let mut kernel = notebook.connect(&kernel.id).await;
+    let mut kernel = notebook.connect_anew(kernel).await;
     kernel.run("open('kept.txt', 'w').write('kept')").await;
 
     let stopped = bench.stop(&ready).await;

@@ -117,14 +117,26 @@ impl Notebook {
         self.connect(started["id"].as_str().unwrap()).await
     }
 
+    /// What a browser does after a restart: it closes its socket and opens another one. A
+    /// session has one; Jupyter waits for the end of the former.
+    pub(crate) async fn connect_anew(&self, kernel: Kernel) -> Kernel {
+        let id = kernel.id.clone();
+        drop(kernel);
+        self.connect(&id).await
+    }
+
     /// Connects to a kernel that runs already.
     pub(crate) async fn connect(&self, id: &str) -> Kernel {
         let path = format!("/api/kernels/{id}/channels?session_id=test");
-        Kernel {
+        let mut kernel = Kernel {
             id: id.to_owned(),
             socket: self.socket(&path, None).await,
             sent: 0,
-        }
+        };
+        tokio::time::timeout(cnlab_testkit::GENEROUS, kernel.listen())
+            .await
+            .unwrap_or_else(|_| panic!("the kernel {id} is not heard"));
+        kernel
     }
 }
 
@@ -144,32 +156,66 @@ impl Kernel {
             .unwrap_or_else(|_| panic!("the kernel does not answer {code}"))
     }
 
-    async fn execute(&mut self, code: &str) -> String {
+    /// Asks until what the kernel publishes arrives: what it says before this socket's listener
+    /// is there goes to nobody. Jupyter waits for that itself, but not where it takes the
+    /// kernel for busy, as it may after a restart.
+    async fn listen(&mut self) {
+        loop {
+            let id = self.send("kernel_info_request", &json!({})).await;
+            let heard = async {
+                loop {
+                    let value = self.next().await;
+                    if value["parent_header"]["msg_id"] == id.as_str()
+                        && value["msg_type"] == "status"
+                    {
+                        return;
+                    }
+                }
+            };
+            let patience = std::time::Duration::from_millis(500);
+            if tokio::time::timeout(patience, heard).await.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Sends a message on the shell channel and answers its id.
+    async fn send(&mut self, kind: &str, content: &Value) -> String {
         self.sent += 1;
         let id = format!("message-{}", self.sent);
         let message = json!({
             "channel": "shell",
             "header": {
-                "msg_id": id, "msg_type": "execute_request", "session": "test",
+                "msg_id": id, "msg_type": kind, "session": "test",
                 "username": "test", "version": "5.3", "date": "2026-01-01T00:00:00Z",
             },
             "parent_header": {}, "metadata": {},
-            "content": {
-                "code": code, "silent": false, "store_history": true,
-                "user_expressions": {}, "allow_stdin": false, "stop_on_error": true,
-            },
+            "content": content,
         });
         self.socket
             .send(Message::text(message.to_string()))
             .await
             .unwrap();
+        id
+    }
+
+    async fn next(&mut self) -> Value {
+        loop {
+            if let Message::Text(text) = self.socket.next().await.unwrap().unwrap() {
+                return serde_json::from_str(&text).unwrap();
+            }
+        }
+    }
+
+    async fn execute(&mut self, code: &str) -> String {
+        let content = json!({
+            "code": code, "silent": false, "store_history": true,
+            "user_expressions": {}, "allow_stdin": false, "stop_on_error": true,
+        });
+        let id = self.send("execute_request", &content).await;
         let mut answer = String::new();
         loop {
-            let message = self.socket.next().await.unwrap().unwrap();
-            let Message::Text(text) = message else {
-                continue;
-            };
-            let value: Value = serde_json::from_str(&text).unwrap();
+            let value = self.next().await;
             if value["parent_header"]["msg_id"] != id.as_str() {
                 continue;
             }
