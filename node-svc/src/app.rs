@@ -318,11 +318,15 @@ impl Node {
             .into_iter()
             .filter(|life| life.volume() == Some(volume))
             .collect();
-        if let Some(user) = users.iter().find(|life| !life.is_over()) {
+        if let Some(user) = users.iter().find(|life| !life.phase().is_over()) {
             return Err(NodeError::VolumeInUse {
                 volume,
                 workload: user.holder.workload,
             });
+        }
+        for user in &users {
+            // The scheduler may have heard of the end before the slice was freed here.
+            user.over().await;
         }
         let node = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
