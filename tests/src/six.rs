@@ -301,6 +301,9 @@ impl Six {
             .into_iter()
             .filter(|process| process.command.contains("start_jupyterlab.py"))
             .collect();
+        // A child that was made and has not yet become what it will be has its parent's words.
+        let pids: Vec<_> = found.iter().map(|process| process.pid).collect();
+        found.retain(|process| !pids.contains(&process.parent));
         ensure!(
             found.len() == 1,
             "expected one JupyterLab of {server}: {found:?}"
