@@ -256,6 +256,7 @@ impl Node {
             return Err(storage("the launch")(error));
         }
         *book = next;
+        self.first_lease(&life);
         // Before the next one looks: a stop of this fence must find it.
         self.lives().insert(holder, Arc::clone(&life));
         drop(book);

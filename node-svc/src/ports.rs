@@ -5,6 +5,7 @@ use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use cnlab_model::Blocks;
 use node_core::Holder;
+use node_sandbox::{Deadline, Lease, RuntimeLimit};
 use thiserror::Error;
 
 use crate::{environment::Environment, failure::Failure};
@@ -126,6 +127,10 @@ pub struct RunPlan {
     pub token: String,
     /// Program and arguments of a run; a server runs a notebook.
     pub command: Option<Vec<String>>,
+    /// Of a run: how long it may run unless this is renewed.
+    pub lease: Option<Lease>,
+    /// Of a run: how long it may run at most.
+    pub max_runtime: Option<RuntimeLimit>,
     /// Memory limit in bytes; 0 is none.
     pub memory_bytes: u64,
     /// Processor limit in thousandths of a core; 0 is none.
@@ -158,6 +163,8 @@ pub struct Ended {
     pub exit: Option<Exit>,
     /// `exit code 1`, `signal 9 (SIGKILL)`, or that nobody knows.
     pub how: String,
+    /// The deadline that it was ended for, if for one.
+    pub deadline: Option<Deadline>,
     /// Whether the memory limit ended it.
     pub out_of_memory: bool,
 }
@@ -210,6 +217,13 @@ pub trait Process: fmt::Debug + Send + Sync {
 
     /// Boundaries that were asked for and could not be set, one sentence each.
     fn unenforced(&self) -> Vec<String>;
+
+    /// Lets it run on for as long as this lease says; one whose lease was let pass ends all the
+    /// same. Never blocks.
+    ///
+    /// # Errors
+    /// When it has no lease, or nobody listens.
+    fn renew(&self, lease: &Lease) -> io::Result<()>;
 
     /// Waits until it is over and nothing of it is left.
     ///

@@ -98,6 +98,7 @@ impl Launcher {
                 cgroups,
                 unenforced,
                 exit_record: spec.exit_record.clone(),
+                renewals: spec.lease.as_ref().map(|leased| leased.renewals.clone()),
             })),
             (Ok(_), None) => Err(lost(spec)),
             (Err(error), _) => {

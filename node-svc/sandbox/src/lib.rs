@@ -10,6 +10,8 @@
 //! Invariants:
 //! - nothing is forked in the caller: it may be multithreaded, so it re-executes its own program;
 //! - the caller's death changes nothing for the workload, the supervisor's death ends all of it;
+//! - a workload with a [`Lease`] is gone when that ends, whoever lives: the supervisor ends it, and
+//!   the kernel a supervisor that does not;
 //! - the environment, the open files and the view of the file system are exactly what the
 //!   [`SandboxSpec`] lists;
 //! - a start that fails says which step failed and leaves no process, mount or cgroup;
@@ -17,7 +19,9 @@
 //!
 //! Everything here is synchronous; asynchronous callers wrap it.
 
+mod boottime;
 mod cgroup;
+mod deadline;
 mod error;
 mod handshake;
 mod init;
@@ -26,13 +30,17 @@ mod privileges;
 mod probe;
 mod proctree;
 mod record;
+mod renewal;
 mod root;
 mod running;
 mod spec;
 mod supervisor;
 mod sys;
+mod watch;
 
+pub use boottime::Boottime;
 pub use cgroup::{Cgroup, CgroupVersion};
+pub use deadline::{Deadline, Lease, RuntimeLimit};
 pub use error::SandboxError;
 pub use launcher::Launcher;
 pub use probe::{Capabilities, CgroupSupport, Isolation, Missing, probe};
@@ -40,7 +48,7 @@ pub use proctree::ProcessId;
 pub use record::{Exit, ExitRecord};
 pub use running::{Identity, Running};
 pub use spec::{
-    Bind, DEFAULT_SYSTEM_DIRS, GeneratedFile, Limits, PrivateTmpfs, SandboxSpec, Wanted,
+    Bind, DEFAULT_SYSTEM_DIRS, GeneratedFile, Leased, Limits, PrivateTmpfs, SandboxSpec, Wanted,
 };
 pub use supervisor::sandbox_exec_main;
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
+use crate::deadline::Deadline;
 use crate::error::SandboxError;
 
 /// How a workload ended. It exists only after all of its processes are gone.
@@ -17,6 +18,9 @@ pub struct ExitRecord {
     pub id: String,
     /// How the command ended.
     pub exit: Exit,
+    /// The deadline that it was ended for, if for one.
+    #[serde(default)]
+    pub deadline: Option<Deadline>,
     /// Whether it ended because its memory limit was reached.
     pub oom_killed: bool,
     /// How many of its processes the memory limit ended in its lifetime.
@@ -116,6 +120,7 @@ mod tests {
         let record = ExitRecord {
             id: "srv_1".into(),
             exit: Exit::Signal(9),
+            deadline: Some(Deadline::Lease),
             oom_killed: true,
             oom_kills: 1,
             memory_peak_bytes: Some(5),

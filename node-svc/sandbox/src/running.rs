@@ -4,6 +4,7 @@
 //! another process. Dropping a [`Running`] does nothing to the workload.
 
 use std::fmt;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,10 +14,12 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{self, Cgroup};
+use crate::deadline::Lease;
 use crate::error::SandboxError;
 use crate::probe::Isolation;
 use crate::proctree::{ProcessId, boot_id, descendants, wait_ended};
 use crate::record::{self, ExitRecord};
+use crate::renewal::Sender;
 use crate::sys;
 
 /// How long processes may take to disappear once they are killed.
@@ -41,6 +44,9 @@ pub struct Identity {
     pub unenforced: Vec<String>,
     /// Where the end is recorded.
     pub exit_record: PathBuf,
+    /// Where renewals of its lease arrive, if it has one.
+    #[serde(default)]
+    pub renewals: Option<PathBuf>,
 }
 
 impl Identity {
@@ -101,6 +107,8 @@ pub struct Running {
     identity: Identity,
     /// Of the supervisor; `None` when it had ended before it could be opened.
     pidfd: Option<OwnedFd>,
+    /// Where renewals go; `None` without a lease, or when the workload is over.
+    renewals: Option<Sender>,
 }
 
 impl fmt::Debug for Running {
@@ -120,7 +128,12 @@ impl Running {
             let pid = Pid::from_raw(identity.supervisor.pid);
             let _reaped = waitpid(pid, Some(WaitPidFlag::WNOHANG));
         }
-        Self { identity, pidfd }
+        let renewals = open_renewals(&identity);
+        Self {
+            identity,
+            pidfd,
+            renewals,
+        }
     }
 
     /// Finds a workload again; `None` when its supervisor has ended, also if its number was
@@ -134,6 +147,7 @@ impl Running {
         Some(Self {
             identity: identity.clone(),
             pidfd,
+            renewals: open_renewals(identity),
         })
     }
 
@@ -159,6 +173,18 @@ impl Running {
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !self.wait(Some(Duration::ZERO))
+    }
+
+    /// Lets the workload run on for as long as this lease says. Never blocks. A renewal that
+    /// comes when the lease was let pass, or is older than one that came before, has no effect.
+    ///
+    /// # Errors
+    /// When the workload has no lease, or the supervisor does not listen.
+    pub fn renew(&self, lease: &Lease) -> io::Result<()> {
+        match &self.renewals {
+            Some(renewals) => renewals.send(lease),
+            None => Err(io::Error::other("nobody waits for a renewal")),
+        }
     }
 
     /// Blocks until the workload has ended, at most for `timeout`; whether it has.
@@ -254,6 +280,11 @@ impl Running {
     }
 }
 
+/// Without the pipe nothing can be renewed, and the workload ends in time.
+fn open_renewals(identity: &Identity) -> Option<Sender> {
+    Sender::open(identity.renewals.as_ref()?).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,6 +302,7 @@ mod tests {
             cgroups: Vec::new(),
             unenforced: Vec::new(),
             exit_record: "/nonexistent/exit.json".into(),
+            renewals: None,
         }
     }
 

@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::deadline::{Lease, RuntimeLimit};
 use crate::error::SandboxError;
 
 /// The folders of the host that a workload sees read-only unless the caller says otherwise.
@@ -77,6 +78,23 @@ pub struct SandboxSpec {
     /// How much isolation the caller insists on.
     #[serde(default)]
     pub isolation: Wanted,
+    /// For a workload that runs only for as long as somebody renews its lease.
+    #[serde(default)]
+    pub lease: Option<Leased>,
+    /// How long it may run at most.
+    #[serde(default)]
+    pub max_runtime: Option<RuntimeLimit>,
+}
+
+/// A lease, and where renewals of it arrive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Leased {
+    /// Until the first renewal.
+    pub first: Lease,
+    /// Host path of the named pipe that takes renewals; its folder must exist, and be closed to
+    /// the workload.
+    pub renewals: PathBuf,
 }
 
 /// A file or folder of the host made visible inside. Links in `source` are followed, so no
@@ -199,6 +217,8 @@ impl SandboxSpec {
             exit_record: exit_record.into(),
             limits: Limits::default(),
             isolation: Wanted::default(),
+            lease: None,
+            max_runtime: None,
         }
     }
 
@@ -271,13 +291,24 @@ impl SandboxSpec {
         if self.limits.pids == Some(0) || self.limits.open_files.is_some_and(|files| files < 16) {
             return invalid("limits", "leave no process or fewer than 16 open files");
         }
-        for (field, path) in [("log", &self.log), ("exit_record", &self.exit_record)] {
+        let renewals = self.lease.as_ref().map(|leased| &leased.renewals);
+        for (field, path) in [("log", &self.log), ("exit_record", &self.exit_record)]
+            .into_iter()
+            .chain(renewals.map(|path| ("lease.renewals", path)))
+        {
             if !is_plain(path) {
                 return invalid(
                     field,
                     &format!("{} is not an absolute path", path.display()),
                 );
             }
+        }
+        if self
+            .lease
+            .as_ref()
+            .is_some_and(|leased| !leased.first.is_ordered())
+        {
+            return invalid("lease.first", "ends before it begins");
         }
         if !is_plain(&self.cwd) {
             return invalid(
@@ -356,7 +387,10 @@ fn is_mountable(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::boottime::Boottime;
 
     fn spec() -> SandboxSpec {
         SandboxSpec::new(
@@ -366,6 +400,27 @@ mod tests {
             "/var/log/a",
             "/var/lib/a",
         )
+    }
+
+    /// A lease of a few seconds, asked at this one.
+    fn leased(renewals: &str, ask_at: u64) -> Leased {
+        let at = |seconds| Boottime::after_boot(Duration::from_secs(seconds));
+        Leased {
+            first: Lease {
+                renewed_at: at(0),
+                ask_at: at(ask_at),
+                kill_at: at(2),
+                gone_by: at(3),
+            },
+            renewals: renewals.into(),
+        }
+    }
+
+    #[test]
+    fn a_lease_in_order_is_valid() {
+        let mut spec = spec();
+        spec.lease = Some(leased("/var/lib/renewals", 1));
+        spec.validate().unwrap();
     }
 
     #[test]
@@ -398,7 +453,7 @@ mod tests {
     #[test]
     fn what_cannot_be_carried_out_is_named() {
         type Change = fn(&mut SandboxSpec);
-        let cases: [(&str, Change); 14] = [
+        let cases: [(&str, Change); 16] = [
             ("id", |spec| spec.id = "a/b".into()),
             ("id", |spec| spec.id = "..".into()),
             ("id", |spec| spec.id = "x".repeat(65)),
@@ -407,6 +462,8 @@ mod tests {
             ("argv", |spec| spec.argv.push("a\0b".into())),
             ("env", |spec| spec.env.push(("A=B".into(), String::new()))),
             ("cwd", |spec| spec.cwd = "a".into()),
+            ("lease.renewals", |spec| spec.lease = Some(leased("a", 1))),
+            ("lease.first", |spec| spec.lease = Some(leased("/a", 9))),
             ("binds", |spec| spec.binds.push(Bind::writable("/a", "/"))),
             ("binds", |spec| {
                 spec.binds.push(Bind::writable("/a", "/x/../etc"))

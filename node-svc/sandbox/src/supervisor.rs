@@ -2,7 +2,7 @@
 //!
 //! It keeps the host's view and root's rights, runs nothing of the workload, and holds no pipe to
 //! the caller once the start is reported. SIGTERM and SIGINT ask the command to end, SIGQUIT ends
-//! everything; when all is gone it writes the exit record, which is why that comes last.
+//! everything, and so does time where the workload has a [`Watch`]; when all is gone it writes the exit record, which is why that comes last.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -22,6 +22,7 @@ use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Gid, Pid, Uid, dup2_stderr, dup2_stdin, dup2_stdout, fchown, geteuid, setsid};
 
 use crate::cgroup::{self, Cgroup, CreateError};
+use crate::deadline::Due;
 use crate::error::{Fault, Step};
 use crate::handshake::{Message, Reporter, Request};
 use crate::init::{self, Init, SETUP_FAILED, blocked_signals, end_descendants};
@@ -30,6 +31,7 @@ use crate::proctree::ProcessId;
 use crate::record::{self, Exit, ExitRecord};
 use crate::spec::SandboxSpec;
 use crate::sys;
+use crate::watch::Watch;
 
 /// Turns this process into the supervisor of one workload and returns when that has ended.
 ///
@@ -63,6 +65,7 @@ struct Started {
     lifeline: UnixStream,
     signals: SignalFd,
     groups: Vec<Cgroup>,
+    watch: Option<Watch>,
 }
 
 fn supervise(request: &Request, reporter: &mut Reporter) -> Result<(), ()> {
@@ -82,8 +85,11 @@ fn supervise(request: &Request, reporter: &mut Reporter) -> Result<(), ()> {
         mut lifeline,
         signals,
         groups,
+        mut watch,
     } = started;
-    let init_status = serve(init, &signals);
+    let init_status = serve(init, &signals, watch.as_mut());
+    // From here on nothing of it goes on, and whoever is left is killed below.
+    let deadline = watch.and_then(Watch::end);
     end_descendants();
     let exit = command_exit(&mut lifeline, init_status);
     let oom_kills = groups.iter().map(Cgroup::oom_kills).sum();
@@ -95,6 +101,7 @@ fn supervise(request: &Request, reporter: &mut Reporter) -> Result<(), ()> {
     let record = ExitRecord {
         id: request.spec.id.clone(),
         exit,
+        deadline,
         oom_killed: oom_kills > 0 && exit.is_kill(),
         oom_kills,
         memory_peak_bytes,
@@ -115,6 +122,8 @@ fn start(
     prepare_process(&request.spec).map_err(failed)?;
     let signals = blocked_signals().map_err(failed)?;
     let spec = &request.spec;
+    // Before anything of the workload exists.
+    let watch = Watch::begin(spec).map_err(failed)?;
     let created =
         cgroup::create(&request.slots, &spec.id, &spec.limits).map_err(|error| match error {
             CreateError::Busy(pids) => Message::Busy { pids },
@@ -135,6 +144,9 @@ fn start(
     else {
         drop(ours);
         drop(signals);
+        if let Some(watch) = watch {
+            watch.leave_to_parent();
+        }
         init::run(Init {
             request,
             groups,
@@ -157,6 +169,7 @@ fn start(
         lifeline: ours,
         signals,
         groups: created.groups,
+        watch,
     })
 }
 
@@ -186,8 +199,14 @@ fn prepare_process(spec: &SandboxSpec) -> Result<(), Fault> {
     record::remove(record).step(|| format!("remove old {}", record.display()))
 }
 
-/// Passes signals on until init has ended; its wait status.
-fn serve(init: Pid, signals: &SignalFd) -> i32 {
+/// Passes signals on, and ends what has no time left, until init has ended; its wait status.
+fn serve(init: Pid, signals: &SignalFd, mut watch: Option<&mut Watch>) -> i32 {
+    // Not reaped yet, so the number is still init's.
+    let send = |signal| {
+        let _may_be_over = kill(init, signal);
+    };
+    // A command that is asked twice may take it for impatience, and give up what it was saving.
+    let (mut asked, mut asked_by_watch) = (false, false);
     loop {
         loop {
             match sys::reap_one() {
@@ -196,18 +215,33 @@ fn serve(init: Pid, signals: &SignalFd) -> i32 {
                 Ok(None) | Err(_) => break,
             }
         }
-        let mut polled = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        match watch.as_deref_mut().map_or(Due::Nothing, Watch::look) {
+            Due::Nothing => {}
+            Due::Ask => {
+                asked_by_watch = true;
+                if !asked {
+                    send(Signal::SIGTERM);
+                }
+            }
+            Due::Kill => send(Signal::SIGKILL),
+        }
+        let mut polled = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        if let Some(watch) = &watch {
+            let source = |source| PollFd::new(source, PollFlags::POLLIN);
+            polled.extend(watch.sources().map(source));
+        }
         if poll(&mut polled, PollTimeout::NONE).is_err() {
             continue;
         }
         while let Ok(Some(info)) = signals.read_signal() {
-            let passed_on = match i32::try_from(info.ssi_signo) {
-                Ok(libc::SIGTERM | libc::SIGINT) => Signal::SIGTERM,
-                Ok(libc::SIGQUIT) => Signal::SIGKILL,
-                _ => continue,
-            };
-            // Not reaped yet, so the number is still init's.
-            let _may_be_over = kill(init, passed_on);
+            match i32::try_from(info.ssi_signo) {
+                Ok(libc::SIGTERM | libc::SIGINT) if !asked_by_watch => {
+                    asked = true;
+                    send(Signal::SIGTERM);
+                }
+                Ok(libc::SIGQUIT) => send(Signal::SIGKILL),
+                _ => {}
+            }
         }
     }
 }

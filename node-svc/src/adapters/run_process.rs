@@ -23,8 +23,8 @@ use std::{
 use async_trait::async_trait;
 use node_core::Holder;
 use node_sandbox::{
-    Bind, Capabilities, ExitRecord, GeneratedFile, Identity, Isolation, Launcher, Limits, Running,
-    SandboxError, SandboxSpec, Wanted,
+    Bind, Capabilities, ExitRecord, GeneratedFile, Identity, Isolation, Launcher, Lease, Leased,
+    Limits, Running, SandboxError, SandboxSpec, Wanted,
 };
 
 use crate::{
@@ -130,6 +130,11 @@ impl ProcessRunner {
         };
         spec.devices.clone_from(&plan.gpu.devices);
         spec.isolation = self.wanted;
+        spec.lease = plan.lease.map(|first| Leased {
+            first,
+            renewals: plan.folder.join("renewals"),
+        });
+        spec.max_runtime = plan.max_runtime;
         spec.limits = Limits {
             memory_bytes: (plan.memory_bytes > 0).then_some(plan.memory_bytes),
             cpu_milli: (plan.cpu_milli > 0).then_some(plan.cpu_milli.into()),
@@ -291,6 +296,10 @@ impl Process for SandboxedProcess {
         self.0.unenforced().to_vec()
     }
 
+    fn renew(&self, lease: &Lease) -> std::io::Result<()> {
+        self.0.renew(lease)
+    }
+
     async fn ended(&self) -> Result<Ended, Failure> {
         loop {
             let running = Arc::clone(&self.0);
@@ -330,16 +339,19 @@ fn how_it_ended(record: Result<Option<ExitRecord>, SandboxError>) -> Ended {
                 node_sandbox::Exit::Signal(signal) => Exit::Signal(signal),
             }),
             how: record.exit.to_string(),
+            deadline: record.deadline,
             out_of_memory: record.oom_killed,
         },
         Ok(None) => Ended {
             exit: None,
             how: "its supervisor was killed, or the machine was restarted".to_owned(),
+            deadline: None,
             out_of_memory: false,
         },
         Err(error) => Ended {
             exit: None,
             how: format!("the record of its end cannot be read ({error})"),
+            deadline: None,
             out_of_memory: false,
         },
     }

@@ -2,14 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cnlab_service::Span;
 use node_core::{Event, Holder, Phase, step};
+use node_sandbox::RuntimeLimit;
 use tracing::Instrument as _;
 
 use super::{
     Node, facts,
-    last_words::{CommandEnd, command_ended, died, last_words},
-    life::{Command, EndCause, Launch, Life, Record},
+    last_words::{CommandEnd, command_ended, died, grant_expired, last_words},
+    life::{Launch, Life, Record},
 };
 use crate::{
     disk::Durability,
@@ -96,10 +96,11 @@ impl Node {
             Begin::Found => self.take_up(life).await,
         };
         match process {
-            Ok(process) => match life.command() {
-                Some(command) => self.watch_command(life, process.as_ref(), &command).await,
-                None => self.watch(life, process.as_ref()).await,
-            },
+            Ok(process) if life.command().is_some() => {
+                life.set_process(&process);
+                self.watch_command(life, process.as_ref()).await
+            }
+            Ok(process) => self.watch(life, process.as_ref()).await,
             Err(end) => end,
         }
     }
@@ -196,7 +197,7 @@ impl Node {
             boundaries,
             &attachment,
         );
-        let plan = self
+        let mut plan = self
             .plan(life, &launch, environment, attachment)
             .await
             .map_err(End::Failed)?;
@@ -206,6 +207,9 @@ impl Node {
             record.uid = Some(uid);
         })
         .await;
+        if life.expires() {
+            plan.lease = Some(self.lease_to_start(life).await.ok_or(End::Asked)?);
+        }
         if life.stop.is_cancelled() {
             return Err(End::Asked);
         }
@@ -324,6 +328,16 @@ impl Node {
             folder: life.folder.clone(),
             token,
             command: launch.command.as_ref().map(|command| command.argv.clone()),
+            // Said last, right before the start.
+            lease: None,
+            max_runtime: launch
+                .command
+                .as_ref()
+                .and_then(|command| command.max_runtime)
+                .map(|after| RuntimeLimit {
+                    after,
+                    grace: self.config.process.stop_grace.0,
+                }),
             memory_bytes: launch.memory_bytes,
             cpu_milli: launch.cpu_milli,
             // Of this span, so that what the process traces hangs below it.
@@ -387,25 +401,8 @@ impl Node {
         }
     }
 
-    /// Waits for the end of a command, or for the end of its longest time.
-    async fn watch_command(
-        &self,
-        life: &Arc<Life>,
-        process: &dyn Process,
-        command: &Command,
-    ) -> End {
-        let started = life.snapshot().record.started_at;
-        let too_long = async {
-            match command.max_runtime {
-                Some(longest) => {
-                    // It may have run while no node-svc did.
-                    let now = self.runtime.clock.now();
-                    let ran = started.map_or(Duration::ZERO, |started| now.since(started));
-                    tokio::time::sleep(longest.saturating_sub(ran)).await;
-                }
-                None => std::future::pending().await,
-            }
-        };
+    /// Waits for the end of a command; what its time is over for is its supervisor's to know.
+    async fn watch_command(&self, life: &Arc<Life>, process: &dyn Process) -> End {
         tokio::select! {
             biased;
             ended = self.ended(life, process) => {
@@ -414,21 +411,6 @@ impl Node {
             () = life.stop.cancelled() => {
                 self.end_process(life, process).await;
                 End::Asked
-            }
-            () = too_long => {
-                let longest = Span(command.max_runtime.unwrap_or_default());
-                let failure = Failure::new(
-                    "MAX_RUNTIME_REACHED",
-                    format!("the command was ended after its longest time of {longest}"),
-                )
-                .try_this("submit it again with a longer --max-runtime");
-                self.end_process(life, process).await;
-                End::Command(Box::new(CommandEnd {
-                    event: Event::Failed,
-                    failure: Some(failure),
-                    exit: None,
-                    cause: Some(EndCause::MaxRuntime),
-                }))
             }
         }
     }
@@ -491,7 +473,9 @@ impl Node {
             tracing::debug!(%error, "the runtime folder could not be removed");
         }
         let end = match (end, life.expired()) {
-            (End::Asked, Some(_)) if life.phase() != Phase::Stopping => expired(),
+            (End::Asked, Some(_)) if life.phase() != Phase::Stopping => {
+                End::Command(Box::new(grant_expired()))
+            }
             (end, _) => end,
         };
         match end {
@@ -545,19 +529,6 @@ impl Node {
             .iter()
             .any(|gpu| gpu.uuid == launch.slice.gpu && gpu.simulated)
     }
-}
-
-/// The end of a run whose grant could not be renewed.
-fn expired() -> End {
-    let failure = Failure::new("GRANT_EXPIRED", "the grant of the run expired")
-        .caused_by("the node could not reach the scheduler to renew it")
-        .try_this("submit it again with `cnlab run submit`");
-    End::Command(Box::new(CommandEnd {
-        event: Event::Failed,
-        failure: Some(failure),
-        exit: None,
-        cause: Some(EndCause::GrantExpired),
-    }))
 }
 
 /// Keeps a life's record, off the async threads.

@@ -9,7 +9,9 @@ use std::{
     path::Path,
 };
 
+use cnlab_service::Span;
 use node_core::Event;
+use node_sandbox::{Boottime, Deadline};
 
 use super::life::{EndCause, Life};
 use crate::{
@@ -47,8 +49,51 @@ pub(super) struct CommandEnd {
     pub(super) cause: Option<EndCause>,
 }
 
-/// The end of a command that ended by itself.
+/// The end of a run whose grant could not be renewed.
+pub(super) fn grant_expired() -> CommandEnd {
+    let failure = Failure::new("GRANT_EXPIRED", "the grant of the run expired")
+        .caused_by("the node could not reach the scheduler to renew it, or did not run")
+        .try_this("submit it again with `cnlab run submit`");
+    CommandEnd {
+        event: Event::Failed,
+        failure: Some(failure),
+        exit: None,
+        cause: Some(EndCause::GrantExpired),
+    }
+}
+
+/// The end of a run whose longest time was over.
+fn time_over(longest: Span) -> CommandEnd {
+    let failure = Failure::new(
+        "MAX_RUNTIME_REACHED",
+        format!("the command was ended after its longest time of {longest}"),
+    )
+    .try_this("submit it again with a longer --max-runtime");
+    CommandEnd {
+        event: Event::Failed,
+        failure: Some(failure),
+        exit: None,
+        cause: Some(EndCause::MaxRuntime),
+    }
+}
+
+/// The end of a command that ended by itself, or for a deadline.
 pub(super) async fn command_ended(life: &Life, ended: &Ended) -> CommandEnd {
+    match ended.deadline {
+        Some(Deadline::Lease) => return grant_expired(),
+        Some(Deadline::Runtime) => {
+            let longest = life.command().and_then(|command| command.max_runtime);
+            return time_over(Span(longest.unwrap_or_default()));
+        }
+        None => {}
+    }
+    // A supervisor that was killed because it did not end it in time leaves no word.
+    let passed = life
+        .lease()
+        .is_some_and(|lease| lease.kill_at <= Boottime::now());
+    if ended.exit.is_none() && passed {
+        return grant_expired();
+    }
     let of = |failure| CommandEnd {
         event: Event::Failed,
         failure: Some(failure),
@@ -150,6 +195,7 @@ mod tests {
         let ended = Ended {
             exit: Some(Exit::Code(1)),
             how: "exit code 1".to_owned(),
+            deadline: None,
             out_of_memory: false,
         };
         let failure = tokio::time::timeout(cnlab_testkit::GENEROUS, died(&life, &ended))

@@ -4,7 +4,7 @@ use std::{
     fs, io,
     path::PathBuf,
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -13,15 +13,16 @@ use std::{
 use cnlab_model::{Blocks, Timestamp, id::VolumeId};
 use cnlab_service::Runtime;
 use node_core::{Holder, Phase, WorkloadId};
+use node_sandbox::{Boottime, Lease};
 use serde::{Deserialize, Serialize};
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     disk::{self, Durability},
     failure::Failure,
     notebook::Peer,
-    ports::{Exit, Handle, SliceAsk},
+    ports::{Exit, Handle, Process, SliceAsk},
 };
 
 /// What was asked for.
@@ -164,7 +165,11 @@ pub(crate) struct Life {
     /// Set before that when its grant could not be renewed, with the time to end in.
     expired: OnceLock<Duration>,
     /// When this node-svc began with it.
-    pub(crate) began: Instant,
+    pub(crate) began: Boottime,
+    /// Of a run, since the scheduler said to this node-svc that it may run.
+    lease: watch::Sender<Option<Lease>>,
+    /// Who has to hear of renewals: the process of a run, while it is not over.
+    process: Mutex<Option<Arc<dyn Process>>>,
     state: Mutex<Snapshot>,
     over: watch::Sender<bool>,
     peer: OnceLock<Peer>,
@@ -181,7 +186,9 @@ impl Life {
             folder,
             stop: CancellationToken::new(),
             expired: OnceLock::new(),
-            began: Instant::now(),
+            began: Boottime::now(),
+            lease: watch::Sender::new(None),
+            process: Mutex::default(),
             state: Mutex::new(Snapshot {
                 record,
                 detail,
@@ -225,6 +232,49 @@ impl Life {
         matches!(self.holder.workload, WorkloadId::Run(_))
     }
 
+    /// For how long it may run, as far as the scheduler said so to this node-svc.
+    pub(crate) fn lease(&self) -> Option<Lease> {
+        *self.lease.borrow()
+    }
+
+    /// Waits until the scheduler has said that it may run.
+    pub(crate) async fn first_lease(&self) -> Lease {
+        let mut said = self.lease.subscribe();
+        loop {
+            if let Some(lease) = *said.borrow_and_update() {
+                return lease;
+            }
+            // The sender lives in this value, so waiting cannot fail.
+            drop(said.changed().await);
+        }
+    }
+
+    /// Lets it run on for as long as this lease says, and says so to its process.
+    pub(crate) fn renew(&self, lease: Lease) {
+        self.lease.send_replace(Some(lease));
+        self.tell_process();
+    }
+
+    /// Renewals are for this process from now on.
+    pub(crate) fn set_process(&self, process: &Arc<dyn Process>) {
+        *self.process() = Some(Arc::clone(process));
+        // One may have come since the process was started.
+        self.tell_process();
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Arc<dyn Process>>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell_process(&self) {
+        if let (Some(lease), Some(process)) = (self.lease(), self.process().as_ref())
+            && let Err(error) = process.renew(&lease)
+        {
+            // Then it ends in time.
+            tracing::warn!(workload = %self.holder.workload, %error, "the lease of a run could not be renewed");
+        }
+    }
+
     /// Ends it, because its grant could not be renewed, and gives it so much time.
     pub(crate) fn expire(&self, grace: Duration) {
         if self.expired.set(grace).is_ok() {
@@ -260,6 +310,7 @@ impl Life {
 
     /// Says that its processes are gone and its slice is free.
     pub(crate) fn set_over(&self) {
+        *self.process() = None;
         self.over.send_replace(true);
     }
 

@@ -7,6 +7,7 @@ use std::{
 
 use cnlab_proto::{convert::decode_duration, scheduler::v1 as pb};
 use cnlab_service::{Next, task::Backoff};
+use node_sandbox::Boottime;
 
 use super::{Roster, renew::Rhythm};
 use crate::{app::Node, convert::encode_gpu, machine};
@@ -39,13 +40,13 @@ impl Register {
             return Next::WhenWoken;
         };
         let request = self.request(endpoint.clone()).await;
+        let sent = Boottime::now();
         match self.roster.clone().register_node(request).await {
             Ok(answer) => {
                 self.backoff().reset();
                 self.rhythm.heard(answer.get_ref());
-                if let Some(ttl) = &answer.get_ref().lease_ttl {
-                    self.node.lease.set_ttl(decode_duration(ttl));
-                }
+                let ttl = answer.get_ref().lease_ttl.as_ref().map(decode_duration);
+                self.node.lease.registered(sent, ttl);
                 tracing::info!(node = %self.node.id, %endpoint, "registered with the scheduler");
                 // Everything that runs is told at once, so that the scheduler need not guess.
                 self.node.renew.wake();

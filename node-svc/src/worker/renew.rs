@@ -1,6 +1,7 @@
 //! Renews all grants of this node in one batch, and ends what the scheduler says must end.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -10,8 +11,8 @@ use std::{
 
 use cnlab_proto::{convert::decode_duration, node::v1::Workload, scheduler::v1 as pb};
 use cnlab_service::Next;
-use node_core::WorkloadId;
-use tokio::time::Instant;
+use node_core::{Holder, WorkloadId};
+use node_sandbox::Boottime;
 
 use super::Roster;
 use crate::{
@@ -101,14 +102,16 @@ impl Renew {
             workloads,
             disk_free_bytes: machine::disk(self.node.data_folder()).free_bytes,
         };
-        let sent = Instant::now();
+        let sent = Boottime::now();
         match self.roster.clone().renew_grants(request).await {
             Ok(response) => {
                 let response = response.into_inner();
                 if response.register_again {
                     self.node.register.wake();
                 } else {
-                    self.node.lease.renewed(sent);
+                    let named: BTreeSet<Holder> =
+                        said.iter().map(|(life, _)| life.holder).collect();
+                    self.node.renewed(sent, &named, &response.end_workload_ids);
                     for (life, sequence) in &said {
                         life.set_taken_in(*sequence);
                     }

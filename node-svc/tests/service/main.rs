@@ -9,6 +9,7 @@
 
 mod endings;
 mod environments;
+mod expiry;
 mod first_kernel;
 mod gpus;
 mod refusals;

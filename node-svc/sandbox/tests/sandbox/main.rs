@@ -5,6 +5,8 @@
 //! of these is missing, the tests fail and say so.
 
 #[cfg(test)]
+mod deadlines;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod fixture;

@@ -249,6 +249,8 @@ mod tests {
             folder: folder.to_owned(),
             token: "the-secret-token".to_owned(),
             command: None,
+            lease: None,
+            max_runtime: None,
             memory_bytes: 0,
             cpu_milli: 0,
             traceparent: Some("00-1-2-01".to_owned()),

@@ -13,6 +13,7 @@ use cnlab_proto::{
     },
 };
 use cnlab_testkit::{GENEROUS, wait_for};
+use node_sandbox::Boottime;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
@@ -31,6 +32,8 @@ struct Heard {
     ttl: Option<Duration>,
     /// The newest last.
     renewals: Vec<pb::RenewGrantsRequest>,
+    /// When the newest was heard.
+    renewed_at: Option<Boottime>,
     /// Renewals are heard and answered later.
     late: bool,
     reports: Vec<Workload>,
@@ -62,6 +65,7 @@ impl RosterService for Roster {
         let answer = {
             let mut heard = self.0.lock().unwrap();
             heard.renewals.push(request.into_inner());
+            heard.renewed_at = Some(Boottime::now());
             pb::RenewGrantsResponse {
                 end_workload_ids: std::mem::take(&mut heard.to_end),
                 register_again: std::mem::take(&mut heard.forget),
@@ -156,6 +160,11 @@ impl Scheduler {
     /// Every renewal that was heard, the newest last.
     pub(crate) fn renewals(&self) -> Vec<pb::RenewGrantsRequest> {
         self.heard.lock().unwrap().renewals.clone()
+    }
+
+    /// When the newest renewal was heard: what a scheduler counts a lease from.
+    pub(crate) fn renewed_at(&self) -> Boottime {
+        self.heard.lock().unwrap().renewed_at.expect("a renewal")
     }
 
     /// Whether an end that was asked for is part of an answer by now.
