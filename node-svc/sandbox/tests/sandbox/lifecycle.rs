@@ -139,6 +139,7 @@ fn all_ends_with_the_supervisor_and_the_id_can_be_used_again() {
     // ... and so does being asked to, any number of times.
     let running = fixture.start(&fixture.script("exec sleep 1000"));
     kill(running.identity().supervisor.pid);
+    assert!(running.wait(Some(GENEROUS)));
     for _ in 0..2 {
         running.identity().remove_leftovers().unwrap();
         fixture.assert_nothing_left(running.identity());
