@@ -454,3 +454,16 @@ fn ask(holder: Holder, launch: &Launch) -> Ask {
         vram_bytes: launch.slice.vram_bytes,
     }
 }
+
+#[cfg(test)]
+impl Node {
+    /// A node on simulated GPUs that keeps everything in this folder.
+    pub(crate) async fn simulated(data: &std::path::Path, runtime: Runtime) -> Arc<Self> {
+        let mut config = Config {
+            data_dir: data.to_owned(),
+            ..Config::default()
+        };
+        config.gpu.source = crate::config::GpuSource::Simulated;
+        Self::open(config, runtime).await.unwrap()
+    }
+}

@@ -2,7 +2,8 @@
 //!
 //! It keeps the host's view and root's rights, runs nothing of the workload, and holds no pipe to
 //! the caller once the start is reported. SIGTERM and SIGINT ask the command to end, SIGQUIT ends
-//! everything, and so does time where the workload has a [`Watch`]; when all is gone it writes the exit record, which is why that comes last.
+//! everything, and so does time where the workload has a [`Watch`]; when all is gone it writes the
+//! exit record, which is why that comes last.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};

@@ -145,7 +145,6 @@ mod tests {
     use super::*;
     use crate::{
         app::life::{Launch, Slice},
-        config::{Config, GpuSource},
         disk,
     };
 
@@ -154,15 +153,6 @@ mod tests {
             workload: WorkloadId::Server(ServerId::from_ulid(Ulid(n.into()))),
             fence,
         }
-    }
-
-    async fn node(data: &std::path::Path) -> Arc<Node> {
-        let mut config = Config {
-            data_dir: data.to_owned(),
-            ..Config::default()
-        };
-        config.gpu.source = GpuSource::Simulated;
-        Node::open(config, Runtime::system()).await.unwrap()
     }
 
     fn launch(node: &Node) -> Launch {
@@ -188,7 +178,7 @@ mod tests {
     #[tokio::test]
     async fn a_stop_and_its_launch_agree_whoever_comes_first() {
         let data = tempfile::tempdir().unwrap();
-        let node = node(data.path()).await;
+        let node = Node::simulated(data.path(), Runtime::system()).await;
         for n in 1..60_u8 {
             let holder = holder(n, n.into());
             let (one, two) = (Arc::clone(&node), Arc::clone(&node));
@@ -210,7 +200,7 @@ mod tests {
     #[tokio::test]
     async fn a_stop_is_over_only_when_every_earlier_life_is() {
         let data = tempfile::tempdir().unwrap();
-        let node = node(data.path()).await;
+        let node = Node::simulated(data.path(), Runtime::system()).await;
         // No driver: it runs until this test says that it is over.
         let (older, _) = node.admit(holder(1, 4), launch(&node), None).unwrap();
         let asked = Arc::clone(&node);

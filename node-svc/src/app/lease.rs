@@ -166,19 +166,7 @@ mod tests {
     use node_core::WorkloadId;
 
     use super::*;
-    use crate::{
-        app::life::Record,
-        config::{Config, GpuSource},
-    };
-
-    async fn node(data: &std::path::Path) -> Arc<Node> {
-        let mut config = Config {
-            data_dir: data.to_owned(),
-            ..Config::default()
-        };
-        config.gpu.source = GpuSource::Simulated;
-        Node::open(config, Runtime::system()).await.unwrap()
-    }
+    use crate::app::life::Record;
 
     /// A life that nothing leads.
     fn life(node: &Node, workload: WorkloadId) -> Arc<Life> {
@@ -215,7 +203,7 @@ mod tests {
     #[tokio::test]
     async fn only_what_the_scheduler_let_go_on_is_renewed() {
         let data = tempfile::tempdir().unwrap();
-        let node = node(data.path()).await;
+        let node = Node::simulated(data.path(), Runtime::system()).await;
         let [goes_on, ends, found, late] = [1, 2, 3, 4].map(|n| run(&node, n));
         let server = life(&node, WorkloadId::Server(ServerId::from_ulid(Ulid(5))));
         let ending = [ends.holder.workload.to_string()];
@@ -249,7 +237,7 @@ mod tests {
     #[tokio::test]
     async fn a_lease_that_was_let_pass_is_not_renewed() {
         let data = tempfile::tempdir().unwrap();
-        let node = node(data.path()).await;
+        let node = Node::simulated(data.path(), Runtime::system()).await;
         let run = run(&node, 1);
         let now = Boottime::now();
         node.lease.registered(now, Some(HOUR));
@@ -265,7 +253,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_starts_without_a_lease_or_on_one_that_is_over() {
         let data = tempfile::tempdir().unwrap();
-        let node = node(data.path()).await;
+        let node = Node::simulated(data.path(), Runtime::system()).await;
         let [found, over, stopped] = [1, 2, 3].map(|n| run(&node, n));
         let mut waits = std::pin::pin!(node.lease_to_start(&found));
         assert!(polled(waits.as_mut()).is_none());

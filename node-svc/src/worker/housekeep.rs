@@ -105,19 +105,13 @@ mod tests {
     use node_core::{Holder, WorkloadId};
 
     use super::*;
-    use crate::config::{Config, GpuSource};
 
     #[tokio::test]
     async fn a_stop_without_a_launch_is_forgotten_in_time() {
         let data = tempfile::tempdir().unwrap();
-        let mut config = Config {
-            data_dir: data.path().to_owned(),
-            ..Config::default()
-        };
-        config.gpu.source = GpuSource::Simulated;
         let clock = TestClock::at(Timestamp(1));
         let runtime = Runtime::for_tests(clock.clone(), SeededIds::new(1));
-        let node = Node::open(config, runtime).await.unwrap();
+        let node = Node::simulated(data.path(), runtime).await;
         let holder = Holder {
             workload: WorkloadId::Server(cnlab_model::id::ServerId::from_ulid(Ulid(1))),
             fence: 1,

@@ -16,8 +16,7 @@ use node_sandbox::Boottime;
 use crate::{
     runs::{command, end, gated, launch},
     support::{
-        InProcess, Leftovers, OwnProcess, Scheduler, config, launch_request, shared_environments,
-        supervisors, until,
+        InProcess, Leftovers, Machine, Scheduler, config, launch_request, supervisors, until,
     },
 };
 
@@ -84,21 +83,24 @@ async fn a_run_ends_when_its_grant_cannot_be_renewed_and_a_server_does_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_is_gone_in_time_when_its_node_svc_is_killed_or_hangs() {
     const TTL: Duration = Duration::from_secs(6);
-    let data = tempfile::tempdir().unwrap();
-    let scheduler = Scheduler::start().await;
-    scheduler.lease(TTL);
-    let envs = shared_environments();
-    let mut node = OwnProcess::start(data.path(), &scheduler, &envs).await;
+    let machine = Machine::with_leases(TTL).await;
+    let scheduler = &machine.scheduler;
+    let mut node = machine.node_svc().await;
     let gpu = scheduler.first_gpu().await;
     for (fence, signal) in [(1, Signal::SIGSTOP), (2, Signal::SIGKILL)] {
         let run = noting(&gpu, fence);
         let _leftovers = Leftovers(vec![run.workload_id.clone()]);
         launch(&node.client, &run).await;
         until(&node.client, &run.workload_id, WorkloadState::Running).await;
-        alive(data.path(), &run, Boottime::after_boot(Duration::ZERO)).await;
+        alive(
+            machine.data.path(),
+            &run,
+            Boottime::after_boot(Duration::ZERO),
+        )
+        .await;
         node.child.signal(signal).unwrap();
         gone(&run).await;
-        let (seen, renewed) = (alive_at(data.path(), &run), scheduler.renewed_at());
+        let (seen, renewed) = (alive_at(machine.data.path(), &run), scheduler.renewed_at());
         let may_go_elsewhere = renewed.plus(TTL);
         assert!(
             seen.unwrap() < may_go_elsewhere,
@@ -110,7 +112,7 @@ async fn a_run_is_gone_in_time_when_its_node_svc_is_killed_or_hangs() {
             node.child.signal(Signal::SIGCONT).unwrap();
         } else {
             node.kill().await;
-            node = OwnProcess::start(data.path(), &scheduler, &envs).await;
+            node = machine.node_svc().await;
         }
         let ended = end(&node.client, &run.workload_id).await;
         assert_eq!(ended.state(), WorkloadState::Failed, "{ended:?}");
@@ -127,11 +129,9 @@ async fn a_run_is_gone_in_time_when_its_node_svc_is_killed_or_hangs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_goes_on_when_the_next_node_svc_renews_it_in_time() {
     const TTL: Duration = Duration::from_secs(15);
-    let data = tempfile::tempdir().unwrap();
-    let scheduler = Scheduler::start().await;
-    scheduler.lease(TTL);
-    let envs = shared_environments();
-    let node = OwnProcess::start(data.path(), &scheduler, &envs).await;
+    let machine = Machine::with_leases(TTL).await;
+    let scheduler = &machine.scheduler;
+    let node = machine.node_svc().await;
     let gpu = scheduler.first_gpu().await;
     let run = noting(&gpu, 1);
     let _leftovers = Leftovers(vec![run.workload_id.clone()]);
@@ -140,9 +140,9 @@ async fn a_run_goes_on_when_the_next_node_svc_renews_it_in_time() {
     node.kill().await;
     let of_the_first = scheduler.renewed_at().plus(TTL);
 
-    let node = OwnProcess::start(data.path(), &scheduler, &envs).await;
+    let node = machine.node_svc().await;
     until(&node.client, &run.workload_id, WorkloadState::Running).await;
-    alive(data.path(), &run, of_the_first).await;
+    alive(machine.data.path(), &run, of_the_first).await;
     until(&node.client, &run.workload_id, WorkloadState::Running).await;
     // It ends as asked, not for a lease.
     scheduler.end(&run.workload_id);
@@ -152,11 +152,9 @@ async fn a_run_goes_on_when_the_next_node_svc_renews_it_in_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_longest_time_of_a_run_ends_without_a_node_svc() {
-    let data = tempfile::tempdir().unwrap();
-    let scheduler = Scheduler::start().await;
-    scheduler.lease(Duration::from_secs(600));
-    let envs = shared_environments();
-    let node = OwnProcess::start(data.path(), &scheduler, &envs).await;
+    let machine = Machine::with_leases(Duration::from_secs(600)).await;
+    let scheduler = &machine.scheduler;
+    let node = machine.node_svc().await;
     let gpu = scheduler.first_gpu().await;
     let mut run = command(&gpu, 1, &["sleep", "1000"]);
     let longest = encode_duration(Duration::from_secs(5));
@@ -167,7 +165,7 @@ async fn the_longest_time_of_a_run_ends_without_a_node_svc() {
     node.kill().await;
     gone(&run).await;
 
-    let node = OwnProcess::start(data.path(), &scheduler, &envs).await;
+    let node = machine.node_svc().await;
     let ended = end(&node.client, &run.workload_id).await;
     assert_eq!(ended.end_cause(), EndCause::MaxRuntime, "{ended:?}");
     assert_eq!(ended.failure.unwrap().reason, "MAX_RUNTIME_REACHED");

@@ -13,8 +13,8 @@ use cnlab_proto::{
 use cnlab_testkit::{GENEROUS, wait_for, wait_until};
 
 use crate::support::{
-    InProcess, Leftovers, NodeClient, OwnProcess, Scheduler, config, launch_request,
-    shared_environments, supervisors, ulid, until,
+    InProcess, Leftovers, Machine, NodeClient, Scheduler, config, launch_request, supervisors,
+    ulid, until,
 };
 
 /// A launch of a command on the first quarter of a GPU.
@@ -221,11 +221,9 @@ async fn a_command_is_ended_when_asked_and_when_its_time_is_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_node_svc_learns_how_a_command_ended() {
-    let data = tempfile::tempdir().unwrap();
-    let scheduler = Scheduler::start().await;
-    scheduler.lease(Duration::from_secs(600));
-    let envs = shared_environments();
-    let node = OwnProcess::start(data.path(), &scheduler, &envs).await;
+    let machine = Machine::with_leases(Duration::from_secs(600)).await;
+    let scheduler = &machine.scheduler;
+    let node = machine.node_svc().await;
     let gpu = scheduler.registrations()[0].gpus[0].clone();
     // One ends while no node-svc runs, one goes on and is adopted.
     let away = gated(&gpu, 1, "exit 7");
@@ -238,18 +236,18 @@ async fn a_new_node_svc_learns_how_a_command_ended() {
         until(&node.client, &request.workload_id, WorkloadState::Running).await;
     }
     node.kill().await;
-    open_gate(data.path(), &away);
+    open_gate(machine.data.path(), &away);
     wait_until(GENEROUS, "the command to end", async || {
         supervisors(&away.workload_id).is_empty()
     })
     .await
     .unwrap();
 
-    let node = OwnProcess::start(data.path(), &scheduler, &envs).await;
+    let node = machine.node_svc().await;
     let ended = end(&node.client, &away.workload_id).await;
     assert_eq!(ended.exit_code, Some(7), "{ended:?}");
     until(&node.client, &adopted.workload_id, WorkloadState::Running).await;
-    open_gate(data.path(), &adopted);
+    open_gate(machine.data.path(), &adopted);
     let ended = end(&node.client, &adopted.workload_id).await;
     assert_eq!(ended.exit_code, Some(8), "{ended:?}");
     assert_eq!(ended.failure.unwrap().reason, "COMMAND_FAILED");

@@ -6,7 +6,7 @@ mod notebook;
 mod scheduler;
 
 pub(crate) use node::{
-    InProcess, KEY, Leftovers, OwnProcess, config, launch_request, shared_environments,
+    InProcess, KEY, Leftovers, Machine, OwnProcess, config, launch_request, shared_environments,
     supervisors, until,
 };
 pub(crate) use notebook::{Kernel, Notebook};

@@ -1,6 +1,7 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use cnlab_model::id::{GrantId, ServerId, VolumeId};
@@ -167,6 +168,30 @@ impl OwnProcess {
         self.child.signal(Signal::SIGKILL).unwrap();
         self.child.wait_exit(LONG).await.unwrap();
         // The guard would end the descendants too; there are none that are still below it.
+    }
+}
+
+/// A machine whose node-svc comes and goes.
+pub(crate) struct Machine {
+    pub(crate) data: tempfile::TempDir,
+    pub(crate) scheduler: Scheduler,
+    envs: PathBuf,
+}
+
+impl Machine {
+    /// One whose leases live for so long.
+    pub(crate) async fn with_leases(ttl: Duration) -> Self {
+        let scheduler = Scheduler::start().await;
+        scheduler.lease(ttl);
+        Self {
+            data: tempfile::tempdir().unwrap(),
+            scheduler,
+            envs: shared_environments(),
+        }
+    }
+
+    pub(crate) async fn node_svc(&self) -> OwnProcess {
+        OwnProcess::start(self.data.path(), &self.scheduler, &self.envs).await
     }
 }
 
