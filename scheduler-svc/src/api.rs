@@ -5,17 +5,18 @@ pub(crate) mod roster;
 pub(crate) mod run;
 pub(crate) mod server;
 
-use std::pin::Pin;
+use std::{pin::Pin, sync::Arc};
 
 use cnlab_proto::convert::FieldError;
 use cnlab_service::{
     Caller,
     caller::idempotency_key,
     status::{invalid_field, to_status},
+    task::detached,
 };
 use futures_util::{Stream, StreamExt as _, stream};
 use prost::Message;
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 
 use crate::{
     app::{App, once::Attempt},
@@ -42,6 +43,20 @@ fn until_closing<T: Send + 'static>(
     let end = stream::once(async move { closing.is_cancelled() })
         .filter_map(|closed| async move { closed.then(|| Err(status(&SchedulerError::Closing))) });
     Box::pin(cut.chain(end))
+}
+
+/// Runs what changes something, once this process leads the cell, detached from its connection.
+async fn change<T: Send + 'static>(
+    app: &Arc<App>,
+    name: &'static str,
+    request: impl Future<Output = Result<Response<T>, Status>> + Send + 'static,
+) -> Result<Response<T>, Status> {
+    let leader = Arc::clone(app);
+    detached(&app.runtime.tasks, name, async move {
+        leader.cell.lead().await.map_err(|error| status(&error))?;
+        request.await
+    })
+    .await
 }
 
 /// Who asks, and which attempt this is.

@@ -10,7 +10,6 @@ pub(crate) mod find;
 pub(crate) mod lifecycle;
 pub(crate) mod once;
 pub(crate) mod open;
-pub(crate) mod place;
 pub(crate) mod renew;
 pub(crate) mod report;
 pub(crate) mod roster;
@@ -24,17 +23,15 @@ use cnlab_db::Db;
 use cnlab_lease::LeaseStore;
 use cnlab_model::Timestamp;
 use cnlab_service::{Runtime, Wake};
-use tokio::sync::{Semaphore, broadcast};
+use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    cell::{Cell, Who},
     config::{GrantConfig, NotebookConfig},
     metrics::Metrics,
     ports::{Billing, Nodes},
-    store::{
-        cell::{Cell, silent_before},
-        record::{Run, Server},
-    },
+    store::record::{Run, Server},
 };
 use catalog::Catalogue;
 
@@ -45,15 +42,15 @@ pub(crate) enum Change {
     Run(Run),
 }
 
-impl From<&Server> for Change {
+impl From<&Server> for Who {
     fn from(server: &Server) -> Self {
-        Self::Server(server.clone())
+        Self::Server(Box::new(server.clone()))
     }
 }
 
-impl From<&Run> for Change {
+impl From<&Run> for Who {
     fn from(run: &Run) -> Self {
-        Self::Run(run.clone())
+        Self::Run(Box::new(run.clone()))
     }
 }
 
@@ -67,21 +64,18 @@ pub(crate) struct App {
     pub(crate) leases: Arc<dyn LeaseStore>,
     pub(crate) nodes: Arc<dyn Nodes>,
     pub(crate) billing: Arc<dyn Billing>,
-    pub(crate) catalogue: Catalogue,
+    pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) notebook: NotebookConfig,
     pub(crate) grants: GrantConfig,
     pub(crate) runtime: Runtime,
     pub(crate) metrics: Metrics,
     /// Wakes the dispatcher of the outbox.
     pub(crate) outbox: Wake,
-    /// Wakes the queue.
-    pub(crate) queue: Wake,
+    /// Who places.
+    pub(crate) cell: Cell,
     /// Cancelled when serving ends, which open streams must not hold up.
     pub(crate) closing: CancellationToken,
     changes: broadcast::Sender<Arc<Change>>,
-    /// One placement at a time in this process, so that a lost compare-and-set can only come
-    /// from another process.
-    placing: Semaphore,
 }
 
 /// What an [`App`] is made of.
@@ -104,16 +98,15 @@ impl App {
             leases: parts.leases,
             nodes: parts.nodes,
             billing: parts.billing,
-            catalogue: parts.catalogue,
+            catalogue: Arc::new(parts.catalogue),
             notebook: parts.notebook,
             grants: parts.grants,
             runtime: parts.runtime,
             metrics: Metrics::new(),
             outbox: Wake::new(),
-            queue: Wake::new(),
+            cell: Cell::new(),
             closing: CancellationToken::new(),
             changes: broadcast::Sender::new(CHANGES_KEPT),
-            placing: Semaphore::new(1),
         }
     }
 
@@ -121,16 +114,21 @@ impl App {
         self.runtime.clock.now()
     }
 
-    /// The cell as it is now.
-    pub(crate) async fn cell(&self) -> Result<Cell, crate::error::SchedulerError> {
-        let silent = silent_before(self.now(), self.grants.ttl.0);
-        Cell::load(self.db.read(), silent).await
+    /// Tells watchers, workers and who places of a committed change.
+    fn publish(&self, changed: impl Into<Who>) {
+        let who = changed.into();
+        self.announce(&who);
+        self.outbox.wake();
+        self.cell.changed(who);
     }
 
-    /// Tells watchers and workers of a committed change.
-    fn publish(&self, change: impl Into<Change>) {
+    /// Tells watchers of a committed change.
+    pub(crate) fn announce(&self, who: &Who) {
+        let change = match who {
+            Who::Server(server) => Change::Server((**server).clone()),
+            Who::Run(run) => Change::Run((**run).clone()),
+        };
         // Nobody may be watching.
-        let _ = self.changes.send(Arc::new(change.into()));
-        self.outbox.wake();
+        let _ = self.changes.send(Arc::new(change));
     }
 }

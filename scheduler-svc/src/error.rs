@@ -1,5 +1,7 @@
 //! What can go wrong, with a stable reason and what to do about it.
 
+use std::sync::Arc;
+
 use cnlab_db::DbError;
 use cnlab_model::{ByteSize, ErrorKind, Fault, id::NodeId, name::NameError};
 use cnlab_service::{StartError, status::PublicError};
@@ -74,6 +76,12 @@ pub(crate) enum SchedulerError {
     SliceTaken,
     #[error("somebody else changed it meanwhile")]
     ChangedMeanwhile,
+    /// Another scheduler of this deployment places for this cell.
+    #[error("another scheduler leads this cell")]
+    NotLeading,
+    /// One error for several who asked together.
+    #[error("{0}")]
+    Shared(Arc<Self>),
     /// A real GPU is in one machine only, and what runs there may still use it.
     #[error("the GPU {uuid} belongs to {node}, which still holds grants on it")]
     GpuElsewhere { uuid: String, node: NodeId },
@@ -123,7 +131,8 @@ impl Fault for SchedulerError {
             | Self::RunNeverRan
             | Self::RunNotNow(_)
             | Self::GpuElsewhere { .. } => ErrorKind::Precondition,
-            Self::Closing => ErrorKind::Unavailable,
+            Self::Closing | Self::NotLeading => ErrorKind::Unavailable,
+            Self::Shared(error) => error.kind(),
             Self::SliceTaken | Self::ChangedMeanwhile => ErrorKind::Conflict,
             Self::Upstream(call) => call.error.kind,
             Self::Row { .. } => ErrorKind::Internal,
@@ -163,6 +172,8 @@ impl Fault for SchedulerError {
             Self::NodeUnknown { .. } => "NODE_NOT_FOUND",
             Self::SliceTaken => "SLICE_TAKEN",
             Self::ChangedMeanwhile => "CHANGED_MEANWHILE",
+            Self::NotLeading => "SCHEDULER_STANDBY",
+            Self::Shared(error) => error.reason(),
             Self::GpuElsewhere { .. } => "GPU_HELD_ELSEWHERE",
             Self::Closing => "SCHEDULER_STOPPING",
             Self::Upstream(call) => call.reason(),
@@ -242,7 +253,8 @@ impl Fault for SchedulerError {
             Self::GpuElsewhere { node, .. } => {
                 format!("stop the servers that run on {node} first")
             }
-            Self::Closing => "ask again in a moment".to_owned(),
+            Self::Closing | Self::NotLeading => "ask again in a moment".to_owned(),
+            Self::Shared(error) => return error.try_this(),
             Self::Upstream(call) => return call.error.try_this.clone(),
             Self::Database(error) => return error.try_this(),
             Self::Row { .. } => return None,
@@ -265,6 +277,7 @@ impl Fault for SchedulerError {
             Self::MaxRuntimeZero => Some("max_runtime"),
             Self::PageToken => Some("page_token"),
             Self::PageSize => Some("page_size"),
+            Self::Shared(error) => error.field(),
             Self::NameTaken { .. }
             | Self::NoProject
             | Self::VolumeElsewhere { .. }
@@ -279,6 +292,7 @@ impl Fault for SchedulerError {
             | Self::ChangedMeanwhile
             | Self::GpuElsewhere { .. }
             | Self::Closing
+            | Self::NotLeading
             | Self::Upstream(_)
             | Self::Row { .. }
             | Self::Database(_) => None,

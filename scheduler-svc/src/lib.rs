@@ -2,15 +2,13 @@
 //! fences, the node roster and the catalogues.
 //!
 //! ```text
-//!  gateway ──▶ api ──▶ app ──▶ scheduler-core (decide, step)
-//!  node-svc ─▶  │       │
-//!               │       └─▶ store: one transaction = rows + grant + fence + outbox + answer
-//!               │                                     │
+//!  gateway ──▶ api ──▶ app ──▶ cell (one owner): scheduler-core's engine
+//!  node-svc ─▶  │       │        │
+//!               │       └────────┴─▶ store: one transaction = rows + grants + fences + outbox
+//!               │                                     │       + answers
 //!               └── watch ◀── changes                 ▼
 //!                                    worker: outbox ──▶ node-svc, billing-svc
-//!                                            queue  ──▶ app (place what fits)
-//!                                            leases ──▶ queue (a node fell silent)
-//!                                            expiry ──▶ app (its runs begin anew)
+//!                                            leases, expiry ──▶ app (a run begins anew)
 //! ```
 //!
 //! **Invariants**
@@ -22,6 +20,7 @@
 mod adapters;
 mod api;
 mod app;
+mod cell;
 mod config;
 mod convert;
 mod error;
@@ -114,10 +113,10 @@ impl Service for Scheduler {
             let dispatcher = Arc::clone(&dispatcher);
             async move { dispatcher.tick().await }
         });
-        let app = Arc::clone(&self.app);
-        let queue = Worker::new("queue", app.queue.clone(), move || {
-            let app = Arc::clone(&app);
-            async move { worker::queue::tick(&app).await }
+        let owner = Arc::new(cell::Owner::new(Arc::clone(&self.app)));
+        let cell = Worker::new("cell", Wake::new(), move || {
+            let owner = Arc::clone(&owner);
+            async move { owner.tick().await }
         });
         let app = Arc::clone(&self.app);
         let purge = Worker::new("purge", Wake::new(), move || {
@@ -139,7 +138,7 @@ impl Service for Scheduler {
             let expiry = Arc::clone(&expiry);
             async move { expiry.tick().await }
         });
-        vec![outbox, queue, purge, gauges, leases, expiry]
+        vec![cell, outbox, purge, gauges, leases, expiry]
     }
 
     async fn serve(

@@ -10,6 +10,7 @@ pub(crate) struct Metrics {
     start: Durations,
     decisions: Count,
     lost_races: Count,
+    reads: Count,
     queue: Level,
     queued_runs: Level,
     ended_runs: Count,
@@ -41,6 +42,10 @@ impl Metrics {
                 "cnlab_scheduler_lost_races_total",
                 "placements whose GPU was changed by somebody else meanwhile",
             ),
+            reads: Count::named(
+                "cnlab_scheduler_cell_reads_total",
+                "how often the cell was read anew from its rows",
+            ),
             queue: Level::named(
                 "cnlab_scheduler_queue_servers",
                 "servers that wait for a slice",
@@ -71,6 +76,10 @@ impl Metrics {
     pub(crate) fn started(&self, took: Duration, environment_ready: bool) {
         let built = if environment_ready { "ready" } else { "built" };
         self.start.record(took, &[("environment", built)]);
+    }
+
+    pub(crate) fn read(&self) {
+        self.reads.add(1, &[]);
     }
 
     pub(crate) fn decided(&self, outcome: Outcome) {

@@ -2,16 +2,20 @@
 //!
 //! **Invariants**
 //! - `gpus.taken` is the union of the blocks of the GPU's grants that are not released; both
-//!   change in one transaction, under a compare-and-set on the GPU's version.
-//! - A fence is given out once, in rising order, from one row per cell.
+//!   change in one transaction.
+//! - A fence is given out once, in rising order, from one row per cell, and only by who leads
+//!   the cell in the row's term.
 //! - Every change of a server or run raises its version by one.
 
-pub(crate) mod cell;
+pub(crate) mod batch;
 mod entity;
 pub(crate) mod grant;
 pub(crate) mod job;
+pub(crate) mod lead;
+pub(crate) mod load;
 mod m20260101_000002_first_tables;
 mod m20261130_000010_runs;
+mod m20261201_000011_cells;
 pub(crate) mod record;
 pub(crate) mod roster;
 pub(crate) mod run;
@@ -34,6 +38,7 @@ impl MigratorTrait for Migrations {
         let mut all = cnlab_db::kit_migrations();
         all.push(Box::new(m20260101_000002_first_tables::Migration));
         all.push(Box::new(m20261130_000010_runs::Migration));
+        all.push(Box::new(m20261201_000011_cells::Migration));
         all
     }
 }

@@ -7,4 +7,3 @@ pub(crate) mod gauges;
 mod jobs;
 pub(crate) mod leases;
 pub(crate) mod purge;
-pub(crate) mod queue;

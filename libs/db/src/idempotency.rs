@@ -4,16 +4,20 @@
 //! either unknown or has its response. Two that come at once are ordered by the database: the
 //! second sees the first one's response.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use cnlab_model::Timestamp;
 use sea_orm::{
-    ColumnTrait, ConnectionTrait, EntityTrait, IsolationLevel, QueryFilter,
+    ActiveValue::Set,
+    ColumnTrait, Condition, ConnectionTrait, EntityTrait, IsolationLevel, QueryFilter,
     sea_query::{Expr, ExprTrait, OnConflict, Query},
 };
 use sha2::{Digest, Sha256};
 
 use crate::{connect::Db, error::DbError, transaction::Tx};
+
+/// Most rows of one statement, far below the variables that it may have.
+const ROWS: usize = 500;
 
 /// How long a response is kept.
 pub const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -139,6 +143,106 @@ pub async fn finish(tx: &Tx, pending: Pending, response: &[u8]) -> Result<(), Db
         .filter(of(&pending.tenant, &pending.method, &pending.key))
         .exec(tx)
         .await?;
+    Ok(())
+}
+
+/// A request under a key, as it was sent.
+#[derive(Debug, Clone)]
+pub struct Keyed<'a> {
+    /// Whoever may not see others' responses.
+    pub tenant: String,
+    /// The full name of the RPC.
+    pub method: &'a str,
+    /// The key.
+    pub key: &'a str,
+    /// The same bytes for the same request.
+    pub request: &'a [u8],
+}
+
+/// The kept responses of several requests, in their order; `None` for a key that is new.
+///
+/// For whoever handles all requests of these methods alone: nobody else can take a key between
+/// this and [`keep`], which would notice.
+///
+/// # Errors
+/// What the database says. A key that was used with another request is an error in its place.
+pub async fn kept(
+    db: &impl ConnectionTrait,
+    requests: &[Keyed<'_>],
+    now: Timestamp,
+) -> Result<Vec<Result<Option<Vec<u8>>, DbError>>, DbError> {
+    let mut rows: BTreeMap<(String, String, String), row::Model> = BTreeMap::new();
+    for some in requests.chunks(ROWS) {
+        let any = some
+            .iter()
+            .map(|one| of(&one.tenant, one.method, one.key))
+            .fold(Condition::any(), Condition::add);
+        let found = row::Entity::find()
+            .filter(any)
+            .filter(row::Column::ExpiresAt.gt(now.0))
+            .all(db)
+            .await?;
+        for row in found {
+            let id = (row.tenant.clone(), row.method.clone(), row.key.clone());
+            rows.insert(id, row);
+        }
+    }
+    let answer = |one: &Keyed<'_>| {
+        let id = (
+            one.tenant.clone(),
+            one.method.to_owned(),
+            one.key.to_owned(),
+        );
+        let Some(row) = rows.get(&id) else {
+            return Ok(None);
+        };
+        if row.request_hash != Sha256::digest(one.request).to_vec() {
+            return Err(DbError::IdempotencyMismatch);
+        }
+        match &row.response {
+            Some(response) => Ok(Some(response.clone())),
+            None => Err(DbError::IdempotencyUnfinished),
+        }
+    };
+    Ok(requests.iter().map(answer).collect())
+}
+
+/// Records requests that were done in this transaction, with their responses.
+///
+/// # Errors
+/// [`DbError::IdempotencyUnfinished`] when one of the keys was taken meanwhile; what the
+/// database says.
+pub async fn keep(tx: &Tx, done: &[(Keyed<'_>, Vec<u8>)], now: Timestamp) -> Result<(), DbError> {
+    let expires_at = now.plus(KEPT).0;
+    for some in done.chunks(ROWS) {
+        let rows = some.iter().map(|(one, response)| row::ActiveModel {
+            tenant: Set(one.tenant.clone()),
+            method: Set(one.method.to_owned()),
+            key: Set(one.key.to_owned()),
+            request_hash: Set(Sha256::digest(one.request).to_vec()),
+            response: Set(Some(response.clone())),
+            expires_at: Set(expires_at),
+        });
+        let key = [row::Column::Tenant, row::Column::Method, row::Column::Key];
+        let replaced = [
+            row::Column::RequestHash,
+            row::Column::Response,
+            row::Column::ExpiresAt,
+        ];
+        // One that has expired is as good as gone.
+        let written = row::Entity::insert_many(rows)
+            .on_conflict(
+                OnConflict::columns(key)
+                    .update_columns(replaced)
+                    .action_and_where(Expr::col((row::Entity, row::Column::ExpiresAt)).lte(now.0))
+                    .to_owned(),
+            )
+            .exec_without_returning(tx)
+            .await?;
+        if usize::try_from(written).ok() != Some(some.len()) {
+            return Err(DbError::IdempotencyUnfinished);
+        }
+    }
     Ok(())
 }
 

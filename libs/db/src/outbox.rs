@@ -9,14 +9,17 @@
 //! - A claim takes no more messages for one destination than there is room for, so that one that
 //!   does not answer keeps nobody else waiting.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use cnlab_model::Timestamp;
 use sea_orm::{
     ActiveModelTrait,
     ActiveValue::Set,
     ColumnTrait, Condition, ConnectionTrait, DbErr, EntityTrait, IsolationLevel, Order,
-    PaginatorTrait, QueryFilter, QueryOrder, QuerySelect,
+    PaginatorTrait, QueryFilter, QueryOrder, QuerySelect, Statement,
     sea_query::{Alias, Expr, ExprTrait, LockBehavior, LockType, Query, SelectStatement},
 };
 
@@ -51,6 +54,8 @@ mod row {
 
 /// Most messages of one claim, far below the variables that a statement may have.
 const MOST: u64 = 1000;
+/// Most rows of one insertion, for the same reason.
+const ROWS: usize = 500;
 
 /// A message to be delivered.
 #[derive(Debug, Clone, PartialEq)]
@@ -129,7 +134,44 @@ pub async fn push(tx: &Tx, message: NewMessage) -> Result<i64, DbError> {
             .take();
         tx.query_one(&lock).await?;
     }
-    let row = row::ActiveModel {
+    Ok(active(message).insert(tx).await?.id)
+}
+
+/// Adds messages to the transaction, in this order.
+///
+/// # Errors
+/// What the database says.
+pub async fn push_all(tx: &Tx, messages: Vec<NewMessage>) -> Result<(), DbError> {
+    if tx.get_database_backend() == sea_orm::DbBackend::Postgres {
+        // As in `push`, in one order for everybody.
+        let aggregates: BTreeSet<&str> = messages
+            .iter()
+            .map(|message| message.aggregate.as_str())
+            .collect();
+        let aggregates: Vec<&str> = aggregates.into_iter().collect();
+        for some in aggregates.chunks(ROWS) {
+            let listed: Vec<String> = (1..=some.len()).map(|n| format!("(${n})")).collect();
+            let sql = format!(
+                "SELECT pg_advisory_xact_lock(hashtextextended(name, 0)) \
+                 FROM (VALUES {}) AS locked (name)",
+                listed.join(", ")
+            );
+            let names = some.iter().map(|name| sea_orm::Value::from(*name));
+            let lock = Statement::from_sql_and_values(sea_orm::DbBackend::Postgres, sql, names);
+            tx.query_all_raw(lock).await?;
+        }
+    }
+    let mut rows = messages.into_iter().map(active).peekable();
+    while rows.peek().is_some() {
+        row::Entity::insert_many(rows.by_ref().take(ROWS))
+            .exec_without_returning(tx)
+            .await?;
+    }
+    Ok(())
+}
+
+fn active(message: NewMessage) -> row::ActiveModel {
+    row::ActiveModel {
         topic: Set(message.topic),
         aggregate: Set(message.aggregate),
         destination: Set(message.destination),
@@ -142,8 +184,7 @@ pub async fn push(tx: &Tx, message: NewMessage) -> Result<i64, DbError> {
         locked_until: Set(i64::MIN),
         last_error: Set(None),
         ..Default::default()
-    };
-    Ok(row.insert(tx).await?.id)
+    }
 }
 
 /// Hands out messages that are due, those that were due first before others and at most one per

@@ -200,6 +200,16 @@ impl<R: Rule> Engine<R> {
         self.plan.wake_at()
     }
 
+    /// Ranks places by another rule from now on. What was decided stays.
+    pub fn set_rule(&mut self, rule: R) {
+        self.index.set_rule(rule);
+    }
+
+    /// Says how much memory one GPU of a kind has, in MiB, before nodes of that kind join.
+    pub fn set_vram(&mut self, kind: Kind, mib: u64) {
+        self.vram.insert(kind, mib);
+    }
+
     /// A node has joined.
     ///
     /// # Errors

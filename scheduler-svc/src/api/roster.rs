@@ -7,10 +7,9 @@ use cnlab_proto::{
     convert::{encode_duration, parse_field},
     scheduler::v1::{self as pb, roster_service_server::RosterService},
 };
-use cnlab_service::task::detached;
 use tonic::{Request, Response, Status};
 
-use super::{field, status};
+use super::{change, field, status};
 use crate::{
     app::{App, renew::Renewed},
     convert::{decode_node, decode_workload, encode_route},
@@ -30,7 +29,7 @@ impl RosterService for RosterApi {
         let now = self.0.runtime.clock.now();
         let (node, gpus) = decode_node(request.into_inner(), now).map_err(|error| field(&error))?;
         let app = Arc::clone(&self.0);
-        detached(&self.0.runtime.tasks, "RegisterNode", async move {
+        change(&self.0, "RegisterNode", async move {
             app.register(&node, &gpus)
                 .await
                 .map_err(|error| status(&error))?;
@@ -55,7 +54,7 @@ impl RosterService for RosterApi {
             workloads.push(decode_workload(&at, workload).map_err(|error| field(&error))?);
         }
         let app = Arc::clone(&self.0);
-        detached(&self.0.runtime.tasks, "RenewGrants", async move {
+        change(&self.0, "RenewGrants", async move {
             let renewed = app.renew(node, &workloads, request.disk_free_bytes).await;
             let renewed = renewed.map_err(|error| status(&error))?;
             Ok(Response::new(match renewed {
@@ -81,7 +80,7 @@ impl RosterService for RosterApi {
         let workload = decode_workload("workload", request.workload.unwrap_or_default())
             .map_err(|error| field(&error))?;
         let app = Arc::clone(&self.0);
-        detached(&self.0.runtime.tasks, "ReportWorkload", async move {
+        change(&self.0, "ReportWorkload", async move {
             let known = app.node(id).await.map_err(|error| status(&error))?;
             if known.is_none() {
                 let what = id.to_string();

@@ -3,11 +3,11 @@
 use std::{pin::Pin, sync::Arc};
 
 use cnlab_proto::scheduler::v1::{self as pb, run_service_server::RunService};
-use cnlab_service::{Caller, task::detached};
+use cnlab_service::Caller;
 use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 
-use super::{attempt, field, status, until_closing};
+use super::{attempt, change, field, status, until_closing};
 use crate::{
     app::App,
     convert::{
@@ -32,7 +32,7 @@ impl RunService for RunApi {
         let (caller, attempt) = attempt(&request, "SubmitRun")?;
         let ask = decode_new_run(request.into_inner()).map_err(|error| field(&error))?;
         let app = Arc::clone(&self.0);
-        detached(&self.0.runtime.tasks, "SubmitRun", async move {
+        change(&self.0, "SubmitRun", async move {
             let view = app.submit(&caller, ask, &attempt).await;
             let view = view.map_err(|error| status(&error))?;
             Ok(Response::new(encode_run(view)))
@@ -74,7 +74,7 @@ impl RunService for RunApi {
         let (caller, attempt) = attempt(&request, "CancelRun")?;
         let wanted = request.into_inner().run;
         let app = Arc::clone(&self.0);
-        detached(&self.0.runtime.tasks, "CancelRun", async move {
+        change(&self.0, "CancelRun", async move {
             let view = app.cancel_run(&caller, &wanted, &attempt).await;
             let view = view.map_err(|error| status(&error))?;
             Ok(Response::new(encode_run(view)))
@@ -89,7 +89,7 @@ impl RunService for RunApi {
         let (caller, attempt) = attempt(&request, "DeleteRun")?;
         let wanted = request.into_inner().run;
         let app = Arc::clone(&self.0);
-        detached(&self.0.runtime.tasks, "DeleteRun", async move {
+        change(&self.0, "DeleteRun", async move {
             let view = app.delete_run(&caller, &wanted, &attempt).await;
             let view = view.map_err(|error| status(&error))?;
             Ok(Response::new(encode_run(view)))

@@ -7,7 +7,7 @@ use cnlab_service::{Caller, task::detached};
 use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 
-use super::{attempt, status, until_closing};
+use super::{attempt, change, status, until_closing};
 use crate::{
     app::App,
     convert::{TextPieces, decode_new_server, encode_opened, encode_server},
@@ -29,7 +29,7 @@ impl ServerService for ServerApi {
         let (caller, attempt) = attempt(&request, "CreateServer")?;
         let ask = decode_new_server(request.into_inner());
         let app = Arc::clone(&self.0);
-        detached(&self.0.runtime.tasks, "CreateServer", async move {
+        change(&self.0, "CreateServer", async move {
             let view = app.create(&caller, ask, &attempt).await;
             let view = view.map_err(|error| status(&error))?;
             Ok(Response::new(encode_server(view, &app.notebook)))
@@ -75,7 +75,7 @@ impl ServerService for ServerApi {
         let (caller, attempt) = attempt(&request, "StartServer")?;
         let wanted = request.into_inner().server;
         let app = Arc::clone(&self.0);
-        detached(&self.0.runtime.tasks, "StartServer", async move {
+        change(&self.0, "StartServer", async move {
             let view = app.start(&caller, &wanted, &attempt).await;
             let view = view.map_err(|error| status(&error))?;
             Ok(Response::new(encode_server(view, &app.notebook)))
@@ -90,7 +90,7 @@ impl ServerService for ServerApi {
         let (caller, attempt) = attempt(&request, "StopServer")?;
         let wanted = request.into_inner().server;
         let app = Arc::clone(&self.0);
-        detached(&self.0.runtime.tasks, "StopServer", async move {
+        change(&self.0, "StopServer", async move {
             let view = app.stop(&caller, &wanted, &attempt).await;
             let view = view.map_err(|error| status(&error))?;
             Ok(Response::new(encode_server(view, &app.notebook)))
@@ -105,7 +105,7 @@ impl ServerService for ServerApi {
         let (caller, attempt) = attempt(&request, "DeleteServer")?;
         let wanted = request.into_inner().server;
         let app = Arc::clone(&self.0);
-        detached(&self.0.runtime.tasks, "DeleteServer", async move {
+        change(&self.0, "DeleteServer", async move {
             let view = app.delete(&caller, &wanted, &attempt).await;
             let view = view.map_err(|error| status(&error))?;
             Ok(Response::new(encode_server(view, &app.notebook)))

@@ -5,20 +5,18 @@ use std::{collections::BTreeSet, path::Path, time::Duration};
 use cnlab_model::ByteSize;
 use cnlab_service::Span;
 use scheduler_core::{
-    Decision, Request, decide,
     estimate::ImageDefaults,
     near,
     profile::{Profile, Template},
-    vram_bytes,
 };
 use serde::Deserialize;
 
 use super::App;
 use crate::{
+    cell::Image as CellImage,
     config::CatalogConfig,
     error::{CatalogError, SchedulerError},
     ports::Recipe,
-    store::cell::Cell,
 };
 
 const PROFILES: &str = include_str!("../../data/profiles.toml");
@@ -293,47 +291,16 @@ pub(crate) enum Availability {
 impl App {
     /// Every profile and how it stands with it now.
     pub(crate) async fn profiles(&self) -> Result<Vec<ProfileStatus>, SchedulerError> {
-        let cell = self.cell().await?;
-        let now = self.now();
-        let offered = cell.profiles(&self.catalogue.profiles, &self.catalogue.templates);
-        Ok(offered
-            .into_iter()
-            .map(|profile| {
-                let of_type = || {
-                    let wanted = profile.gpu_type.as_str();
-                    cell.gpus.iter().filter(move |gpu| gpu.family == wanted)
-                };
-                let memory = of_type().map(|gpu| gpu.memory_bytes).min().unwrap_or(0);
-                ProfileStatus {
-                    availability: match decide(&cell.snapshot, &empty(&profile), now).decision {
-                        Decision::Place(_) => Availability::Now,
-                        Decision::Queue { eta, .. } => Availability::Later(eta),
-                        Decision::Reject { reason } => Availability::Never(reason.to_string()),
-                    },
-                    vram_bytes: vram_bytes(memory, profile.percent),
-                    simulated: of_type().next().is_some() && of_type().all(|gpu| gpu.simulated),
-                    profile,
-                }
-            })
-            .collect())
-    }
-}
-
-/// A request for a profile with a volume of no size.
-fn empty(profile: &Profile) -> Request {
-    Request {
-        family: profile.gpu_type.clone(),
-        blocks: profile.percent,
-        storage_bytes: 0,
-        volume_on: None,
+        self.cell.ask(|image, _| image.statuses()).await
     }
 }
 
 /// The profile nearest to one that cannot start here, among those that can.
-pub(crate) fn nearest(cell: &Cell, offered: &[Profile], wanted: &Profile) -> Option<String> {
-    let startable = offered
+pub(crate) fn nearest(cell: &CellImage, wanted: &Profile) -> Option<String> {
+    let startable = cell
+        .offered()
         .iter()
-        .filter(|profile| cell.gpus.iter().any(|gpu| gpu.family == profile.gpu_type));
+        .filter(|profile| cell.refused(profile, 0, None).is_none());
     scheduler_core::profile::nearest(wanted, startable).map(|profile| profile.name.clone())
 }
 

@@ -2,26 +2,16 @@
 
 use cnlab_model::{
     ProjectName, ServerName,
-    id::{GrantId, ServerId, VolumeId},
+    id::{ServerId, VolumeId},
 };
 use cnlab_service::{Caller, trace};
 use scheduler_core::{profile::Profile, server::State};
 
-use super::{
-    App,
-    catalog::{profile_named, shown},
-    once::{self, Attempt, Once},
-    place::{Plan, TRIES},
-    view::View,
-};
+use super::{App, catalog::shown, once::Attempt, run::OnLate, view::View};
 use crate::{
+    cell::{Placed, Who, Wish},
     error::SchedulerError,
-    store::{
-        self,
-        cell::{Cell, request, server_turn},
-        record::Server,
-        starts,
-    },
+    store::record::Server,
 };
 
 /// What is asked for.
@@ -44,31 +34,31 @@ impl App {
         ask: NewServer,
         attempt: &Attempt,
     ) -> Result<View, SchedulerError> {
-        let mut server = match self.new_server(caller, &ask) {
+        let server = match self.new_server(caller, &ask) {
             Ok(server) => server,
             // Catalogues and the caller's projects change; what was answered once holds.
             Err(error) => return self.kept_answer(attempt).await?.ok_or(error),
         };
-        let past = starts::of_image(self.db.read(), &server.image).await?;
-        let _turn = self.turn().await;
-        for _ in 0..TRIES {
-            let mut cell = self.cell().await?;
-            cell.keep_ahead_of(server_turn(server.created_at));
-            let plan = self.plan_new(&cell, &mut server, &ask.profile, &past);
-            let plan = match plan {
-                Ok(plan) => plan,
-                Err(error) => return self.kept_answer(attempt).await?.ok_or(error),
-            };
-            match self.insert(&cell, &server, &plan, attempt).await {
-                Err(SchedulerError::SliceTaken) => self.metrics.lost_race(),
-                done => return done,
-            }
+        let traceparent = server.traceparent.clone();
+        let wish = Wish::New {
+            who: Who::Server(Box::new(server)),
+            profile: ask.profile,
+            on_late: OnLate::Accept,
+        };
+        self.want_server(wish, attempt, traceparent).await
+    }
+
+    /// Has a wish about a server fulfilled.
+    pub(super) async fn want_server(
+        &self,
+        wish: Wish,
+        attempt: &Attempt,
+        traceparent: Option<String>,
+    ) -> Result<View, SchedulerError> {
+        match self.cell.want(wish, attempt, traceparent).await? {
+            Placed::Server(view) => Ok(*view),
+            Placed::Run(_) => Err(SchedulerError::ChangedMeanwhile),
         }
-        let cell = self.cell().await?;
-        let plan = Plan::overtaken();
-        let view = self.insert(&cell, &server, &plan, attempt).await;
-        self.queue.wake();
-        view
     }
 
     fn new_server(&self, caller: &Caller, ask: &NewServer) -> Result<Server, SchedulerError> {
@@ -84,7 +74,8 @@ impl App {
             name,
             project,
             owner: caller.user_id,
-            // Filled in by the plan, which knows the profiles of the moment.
+            team: caller.team_id,
+            // Filled in by who places, who knows the profiles of the moment.
             profile: Profile {
                 name: ask.profile.clone(),
                 gpu_type: String::new(),
@@ -113,53 +104,6 @@ impl App {
             traceparent: trace::current_traceparent(),
             version: 1,
         })
-    }
-
-    fn plan_new(
-        &self,
-        cell: &Cell,
-        server: &mut Server,
-        profile: &str,
-        past: &[scheduler_core::estimate::PastStart],
-    ) -> Result<Plan, SchedulerError> {
-        let offered = cell.profiles(&self.catalogue.profiles, &self.catalogue.templates);
-        server.profile = profile_named(&offered, profile)?.clone();
-        let request = request(&server.profile, server.storage_bytes, None);
-        self.plan(cell, &*server, &request, past)
-    }
-
-    async fn insert(
-        &self,
-        cell: &Cell,
-        new: &Server,
-        plan: &Plan,
-        attempt: &Attempt,
-    ) -> Result<View, SchedulerError> {
-        let now = self.now();
-        let grant = GrantId::from_ulid(self.runtime.ids.ulid());
-        let (view, first) = self
-            .db
-            .write(|tx| async move {
-                let pending = match attempt.begin(&tx, now).await? {
-                    Once::Again(view) => return Ok((*view, false)),
-                    Once::First(pending) => pending,
-                };
-                let mut server = new.clone();
-                let grant = self.carry_out(&tx, &mut server, plan, grant, now).await?;
-                store::server::insert(&tx, &server, server.node).await?;
-                let node_name = server
-                    .node
-                    .and_then(|node| cell.node(node))
-                    .map(|node| node.name.clone());
-                let view = View::new(server, grant, node_name, now);
-                once::finish(&tx, pending, &view).await?;
-                Ok::<_, SchedulerError>((view, true))
-            })
-            .await?;
-        if first {
-            self.publish(&view.server);
-        }
-        Ok(view)
     }
 }
 

@@ -14,15 +14,13 @@ use scheduler_core::{
 use super::{
     App,
     once::{self, Attempt, Once},
-    place::{Plan, TRIES},
     view::View,
 };
 use crate::{
+    cell::Wish,
     error::SchedulerError,
     store::{
-        self,
-        cell::{request, server_turn},
-        grant,
+        self, grant,
         job::{self, Job},
         record::{Failure, Grant, Server},
         starts,
@@ -41,33 +39,9 @@ impl App {
             Ok(found) => found,
             Err(error) => return self.kept_answer(attempt).await?.ok_or(error),
         };
-        let past = starts::of_image(self.db.read(), &found.image).await?;
-        let _turn = self.turn().await;
-        for _ in 0..TRIES {
-            let mut cell = self.cell().await?;
-            cell.keep_ahead_of(server_turn(self.now()));
-            let volume_on = store::volume::node_of(self.db.read(), found.volume).await?;
-            let request = request(&found.profile, found.storage_bytes, volume_on);
-            let plan = match self.plan(&cell, &found, &request, &past) {
-                Ok(plan) => plan,
-                Err(error) => return self.kept_answer(attempt).await?.ok_or(error),
-            };
-            let id = GrantId::from_ulid(self.runtime.ids.ulid());
-            match self
-                .change(&found, &Wish::Start { plan, id }, attempt)
-                .await
-            {
-                Err(SchedulerError::SliceTaken) => self.metrics.lost_race(),
-                done => return done,
-            }
-        }
-        let plan = Plan::overtaken();
-        let id = GrantId::from_ulid(self.runtime.ids.ulid());
-        let view = self
-            .change(&found, &Wish::Start { plan, id }, attempt)
-            .await;
-        self.queue.wake();
-        view
+        let traceparent = trace::current_traceparent();
+        let wish = Wish::Start(found.id);
+        self.want_server(wish, attempt, traceparent).await
     }
 
     /// Ends a server's processes; its volume stays.
@@ -78,7 +52,7 @@ impl App {
         attempt: &Attempt,
     ) -> Result<View, SchedulerError> {
         match self.find(caller, wanted).await {
-            Ok(found) => self.change(&found, &Wish::Stop, attempt).await,
+            Ok(found) => self.change(&found, Ending::Stop, attempt).await,
             Err(error) => self.kept_answer(attempt).await?.ok_or(error),
         }
     }
@@ -91,7 +65,7 @@ impl App {
         attempt: &Attempt,
     ) -> Result<View, SchedulerError> {
         match self.find(caller, wanted).await {
-            Ok(found) => self.change(&found, &Wish::Delete, attempt).await,
+            Ok(found) => self.change(&found, Ending::Delete, attempt).await,
             Err(error) => self.kept_answer(attempt).await?.ok_or(error),
         }
     }
@@ -99,7 +73,7 @@ impl App {
     async fn change(
         &self,
         found: &Server,
-        wish: &Wish,
+        wish: Ending,
         attempt: &Attempt,
     ) -> Result<View, SchedulerError> {
         let now = self.now();
@@ -135,14 +109,13 @@ impl App {
         &self,
         tx: &Tx,
         server: &mut Server,
-        wish: &Wish,
+        wish: Ending,
         now: Timestamp,
     ) -> Result<bool, SchedulerError> {
         let before = server.state;
         let event = match wish {
-            Wish::Start { .. } => Event::StartRequested,
-            Wish::Stop => Event::StopRequested,
-            Wish::Delete => Event::DeleteRequested,
+            Ending::Stop => Event::StopRequested,
+            Ending::Delete => Event::DeleteRequested,
         };
         server.state = step(before, event).map_err(SchedulerError::NotNow)?;
         if server.state == before {
@@ -151,31 +124,17 @@ impl App {
         server.expected_at = None;
         server.queued_at = None;
         server.phase_detail = String::new();
-        match wish {
-            Wish::Start { plan, id } => {
-                server.queued_at = Some(now);
-                server.started_at = None;
-                server.ready_at = None;
-                server.stopped_at = None;
-                server.failure = None;
-                server.runtime = None;
-                server.traceparent = trace::current_traceparent();
-                self.carry_out(tx, server, plan, *id, now).await?;
-            }
-            Wish::Stop | Wish::Delete => {
-                if let Some(grant) = server.grant {
-                    let stop = Job::Stop {
-                        workload: server.id.into(),
-                        grant,
-                    };
-                    let traceparent = trace::current_traceparent();
-                    job::push(tx, &stop, server.node, traceparent, now).await?;
-                } else if server.state == State::Deleting {
-                    self.remove_volume(tx, server, now).await?;
-                } else {
-                    server.stopped_at = Some(now);
-                }
-            }
+        if let Some(grant) = server.grant {
+            let stop = Job::Stop {
+                workload: server.id.into(),
+                grant,
+            };
+            let traceparent = trace::current_traceparent();
+            job::push(tx, &stop, server.node, traceparent, now).await?;
+        } else if server.state == State::Deleting {
+            self.remove_volume(tx, server, now).await?;
+        } else {
+            server.stopped_at = Some(now);
         }
         Ok(true)
     }
@@ -314,10 +273,9 @@ pub(super) async fn release(tx: &Tx, id: GrantId, now: Timestamp) -> Result<(), 
     Ok(())
 }
 
-/// What a user wants of a server.
-#[derive(Debug)]
-enum Wish {
-    Start { plan: Plan, id: GrantId },
+/// What a user wants of a server, beside its start.
+#[derive(Debug, Clone, Copy)]
+enum Ending {
     Stop,
     Delete,
 }

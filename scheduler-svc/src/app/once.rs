@@ -30,6 +30,25 @@ pub(crate) enum Once<V> {
 }
 
 impl Attempt {
+    /// The request under its key, if it has one.
+    pub(crate) fn keyed(&self) -> Option<idempotency::Keyed<'_>> {
+        Some(idempotency::Keyed {
+            tenant: self.tenant.to_string(),
+            method: self.method,
+            key: self.key.as_deref()?,
+            request: &self.request,
+        })
+    }
+
+    /// The error of a kept answer that cannot be read.
+    pub(crate) fn unreadable(&self, error: &serde_json::Error) -> SchedulerError {
+        SchedulerError::Row {
+            table: "idempotency",
+            id: shown_key(self.key.as_deref().unwrap_or_default()),
+            problem: error.to_string(),
+        }
+    }
+
     /// First in the transaction of the request.
     pub(crate) async fn begin<V: DeserializeOwned>(
         &self,
@@ -44,11 +63,7 @@ impl Attempt {
             Begun::Fresh(pending) => Ok(Once::First(Some(pending))),
             Begun::Replay(answer) => {
                 let view =
-                    serde_json::from_slice(&answer).map_err(|error| SchedulerError::Row {
-                        table: "idempotency",
-                        id: shown_key(key),
-                        problem: error.to_string(),
-                    })?;
+                    serde_json::from_slice(&answer).map_err(|error| self.unreadable(&error))?;
                 Ok(Once::Again(Box::new(view)))
             }
         }

@@ -13,12 +13,11 @@ use super::{
     report::{Gone, lost_by_node},
 };
 use crate::{
+    cell::silent_before,
     error::SchedulerError,
     ports::Workload,
     store::{
-        self,
-        cell::silent_before,
-        grant,
+        self, grant,
         record::{Grant, Node},
         roster,
     },
@@ -52,9 +51,9 @@ impl App {
         self.db
             .write(|tx| async move { roster::seen(&tx, id, disk_free_bytes, now).await })
             .await?;
+        self.cell.heard(id, disk_free_bytes, now);
         if node.last_seen_at < silent_before(now, self.grants.ttl.0) {
             tracing::info!(cnlab.node_id = %id, "node answers again");
-            self.queue.wake();
             self.outbox.wake();
         }
         for workload in workloads {

@@ -114,15 +114,19 @@ impl App {
                 if workload.facts != RuntimeFacts::default() {
                     server.runtime = Some(workload.facts.clone());
                 }
-                if server.state == State::Ready && was != State::Ready {
+                let started = server.state == State::Ready && was != State::Ready;
+                if started {
                     let ready = workload.environment_was_ready;
                     self.learn(&tx, &server, &grant, ready, now).await?;
                 }
                 store::server::update(&tx, &mut server).await?;
-                Ok::<_, SchedulerError>(Some(server))
+                Ok::<_, SchedulerError>(Some((server, started)))
             })
             .await?;
-        self.after(changed);
+        if let Some((server, true)) = &changed {
+            self.cell.started(node, &server.image);
+        }
+        self.after(changed.map(|(server, _)| server));
         Ok(())
     }
 
@@ -199,9 +203,6 @@ impl App {
     fn after(&self, changed: Option<Server>) {
         if let Some(server) = changed {
             self.publish(&server);
-            if server.grant.is_none() {
-                self.queue.wake();
-            }
         }
     }
 }

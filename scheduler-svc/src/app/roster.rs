@@ -36,7 +36,7 @@ impl App {
             .write(|tx| async move { roster::register(&tx, node, gpus).await })
             .await?;
         tracing::info!(cnlab.node_id = %node.id, name = node.name, gpus = gpus.len(), "node registered");
-        self.queue.wake();
+        self.cell.registered(node, gpus);
         // What could not be sent to it may go out now.
         self.outbox.wake();
         Ok(())

@@ -3,7 +3,6 @@
 mod expire;
 mod find;
 mod lifecycle;
-mod place;
 mod report;
 mod submit;
 mod view;

@@ -8,19 +8,18 @@ use cnlab_model::{
     id::{GrantId, NodeId},
 };
 use sea_orm::{
-    ActiveModelTrait, ColumnTrait, ConnectionTrait, EntityTrait, IntoActiveModel, QueryFilter,
-    QueryOrder, QuerySelect,
-    sea_query::{Expr, ExprTrait},
+    ColumnTrait, ConnectionTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
+    sea_query::Expr,
 };
 
 use super::{
-    entity::{fence, gpu, grant},
+    entity::{gpu, grant},
     record::{Gpu, Grant},
 };
 use crate::error::SchedulerError;
 
 /// This cell's row of the fence counter.
-const CELL: i64 = 1;
+pub(super) const CELL: i64 = 1;
 
 fn records(rows: Vec<grant::Model>) -> Result<Vec<Grant>, SchedulerError> {
     rows.into_iter().map(Grant::try_from).collect()
@@ -92,27 +91,6 @@ pub(crate) async fn lengths(
         .collect())
 }
 
-/// The next fence: above every one that was ever given out.
-pub(crate) async fn next_fence(tx: &Tx) -> Result<u64, SchedulerError> {
-    fence::Entity::update_many()
-        .col_expr(fence::Column::Value, Expr::col(fence::Column::Value).add(1))
-        .filter(fence::Column::Cell.eq(CELL))
-        .exec(tx)
-        .await
-        .map_err(DbError::from)?;
-    let row = fence::Entity::find_by_id(CELL)
-        .one(tx)
-        .await
-        .map_err(DbError::from)?;
-    row.and_then(|row| u64::try_from(row.value).ok())
-        .filter(|fence| *fence > 0)
-        .ok_or_else(|| SchedulerError::Row {
-            table: "fences",
-            id: CELL.to_string(),
-            problem: "the counter of this cell is gone".to_owned(),
-        })
-}
-
 async fn gpu_row(tx: &Tx, node: NodeId, uuid: &str) -> Result<Option<Gpu>, SchedulerError> {
     let row = gpu::Entity::find_by_id((node.to_string(), uuid.to_owned()))
         .one(tx)
@@ -140,26 +118,6 @@ async fn compare_and_set(tx: &Tx, gpu: &Gpu, taken: Blocks) -> Result<(), Schedu
     } else {
         Err(SchedulerError::SliceTaken)
     }
-}
-
-/// Takes the blocks of a grant that was decided on a GPU of this version, and writes the
-/// grant down.
-///
-/// # Errors
-/// [`SchedulerError::SliceTaken`] when the GPU has changed since.
-pub(crate) async fn take(tx: &Tx, wanted: &Grant, version: i64) -> Result<(), SchedulerError> {
-    let gpu = gpu_row(tx, wanted.node, &wanted.gpu_uuid)
-        .await?
-        .filter(|gpu| gpu.version == version && gpu.present && !gpu.taken.overlaps(wanted.blocks))
-        .ok_or(SchedulerError::SliceTaken)?;
-    compare_and_set(tx, &gpu, gpu.taken.union(wanted.blocks)).await?;
-    grant::Model::from(wanted)
-        .into_active_model()
-        .reset_all()
-        .insert(tx)
-        .await
-        .map_err(DbError::from)?;
-    Ok(())
 }
 
 /// Gives the blocks of a grant back. Answers `false` when that had been done before.

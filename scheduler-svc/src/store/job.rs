@@ -110,6 +110,39 @@ impl Job {
     }
 }
 
+/// A job that is to be written down.
+#[derive(Debug, Clone)]
+pub(crate) struct NewJob {
+    pub(crate) job: Job,
+    /// The node of a launch or a stop, which their names do not say.
+    pub(crate) node: Option<NodeId>,
+    pub(crate) traceparent: Option<String>,
+}
+
+impl NewJob {
+    fn message(self, now: Timestamp) -> NewMessage {
+        NewMessage {
+            topic: self.job.topic().to_owned(),
+            aggregate: self.job.aggregate(),
+            destination: self.job.destination(self.node),
+            payload: serde_json::to_value(&self.job).unwrap_or_default(),
+            traceparent: self.traceparent,
+            now,
+        }
+    }
+}
+
+/// Writes jobs down, in this order; they are done after the transaction has committed.
+pub(crate) async fn push_all(
+    tx: &Tx,
+    jobs: Vec<NewJob>,
+    now: Timestamp,
+) -> Result<(), SchedulerError> {
+    let messages = jobs.into_iter().map(|job| job.message(now)).collect();
+    outbox::push_all(tx, messages).await?;
+    Ok(())
+}
+
 /// Writes a job down; it is done after the transaction has committed. `node` is the node of a
 /// launch or a stop, which their names do not say.
 pub(crate) async fn push(
@@ -119,15 +152,12 @@ pub(crate) async fn push(
     traceparent: Option<String>,
     now: Timestamp,
 ) -> Result<(), SchedulerError> {
-    let message = NewMessage {
-        topic: job.topic().to_owned(),
-        aggregate: job.aggregate(),
-        destination: job.destination(node),
-        payload: serde_json::to_value(job).unwrap_or_default(),
+    let new = NewJob {
+        job: job.clone(),
+        node,
         traceparent,
-        now,
     };
-    outbox::push(tx, message).await?;
+    outbox::push(tx, new.message(now)).await?;
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use cnlab_model::{
     Blocks, ProjectName, ServerName, Timestamp,
-    id::{GrantId, NodeId, ServerId, UserId, VolumeId, WorkloadId},
+    id::{GrantId, NodeId, ServerId, TeamId, Ulid, UserId, VolumeId, WorkloadId},
 };
 use scheduler_core::{
     profile::Profile,
@@ -47,6 +47,9 @@ pub(crate) struct Server {
     pub(crate) name: ServerName,
     pub(crate) project: ProjectName,
     pub(crate) owner: UserId,
+    /// Who is charged.
+    #[serde(default = "nobody")]
+    pub(crate) team: TeamId,
     /// The profile as it was when the server was created.
     pub(crate) profile: Profile,
     pub(crate) image: String,
@@ -83,6 +86,9 @@ pub(crate) struct Grant {
     pub(crate) id: GrantId,
     pub(crate) fence: u64,
     pub(crate) workload: WorkloadId,
+    /// Who is charged.
+    #[serde(default = "nobody")]
+    pub(crate) team: TeamId,
     pub(crate) node: NodeId,
     pub(crate) gpu_uuid: String,
     pub(crate) gpu_type: String,
@@ -134,6 +140,11 @@ pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// The team of what is older than teams.
+fn nobody() -> TeamId {
+    TeamId::from_ulid(Ulid(0))
+}
+
 struct Row<'a> {
     table: &'static str,
     id: &'a str,
@@ -154,6 +165,15 @@ impl Row<'_> {
         T::Err: std::fmt::Display,
     {
         text.parse().map_err(|error: T::Err| self.wrong(error))
+    }
+
+    /// Rows from before there were teams name none.
+    fn team(&self, text: &str) -> Result<TeamId, SchedulerError> {
+        if text.is_empty() {
+            Ok(nobody())
+        } else {
+            self.parse(text)
+        }
     }
 
     fn maybe<T>(&self, text: Option<&str>) -> Result<Option<T>, SchedulerError>
@@ -239,6 +259,7 @@ impl TryFrom<entity::server::Model> for Server {
             name: row.parse(&model.name)?,
             project: row.parse(&model.project)?,
             owner: row.parse(&model.owner_id)?,
+            team: row.team(&model.team_id)?,
             profile: Profile {
                 percent: row.number(model.percent.into())?,
                 memory_bytes: row.number(model.memory_bytes)?,
@@ -286,6 +307,7 @@ impl From<&Server> for entity::server::Model {
             name: server.name.to_string(),
             project: server.project.to_string(),
             owner_id: server.owner.to_string(),
+            team_id: server.team.to_string(),
             live_name: (server.state != State::Deleted)
                 .then(|| format!("{}/{}", server.project, server.name)),
             profile: server.profile.name.clone(),
@@ -339,6 +361,7 @@ impl TryFrom<entity::grant::Model> for Grant {
             id: row.parse(&model.id)?,
             fence: row.number(model.fence)?,
             workload: row.parse(&model.workload_id)?,
+            team: row.team(&model.team_id)?,
             node: row.parse(&model.node_id)?,
             blocks: row.parse(&model.blocks)?,
             vram_bytes: row.number(model.vram_bytes)?,
@@ -357,6 +380,7 @@ impl From<&Grant> for entity::grant::Model {
             id: grant.id.to_string(),
             fence: signed(grant.fence),
             workload_id: grant.workload.to_string(),
+            team_id: grant.team.to_string(),
             node_id: grant.node.to_string(),
             gpu_uuid: grant.gpu_uuid.clone(),
             gpu_type: grant.gpu_type.clone(),

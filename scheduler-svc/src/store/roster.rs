@@ -50,10 +50,9 @@ pub(crate) async fn node(
     row.map(Node::try_from).transpose()
 }
 
-/// All GPUs that their nodes reported when they last registered.
-pub(crate) async fn gpus(db: &impl ConnectionTrait) -> Result<Vec<Gpu>, SchedulerError> {
+/// All GPUs that were ever reported: what is granted on one that is gone stays granted.
+pub(crate) async fn all_gpus(db: &impl ConnectionTrait) -> Result<Vec<Gpu>, SchedulerError> {
     let rows = gpu::Entity::find()
-        .filter(gpu::Column::Present.eq(true))
         .order_by_asc(gpu::Column::NodeId)
         .order_by_asc(gpu::Column::Uuid)
         .all(db)

@@ -1,17 +1,18 @@
 //! Runs.
 
+use std::collections::BTreeSet;
+
 use cnlab_db::{DbError, Tx};
 use cnlab_model::{ProjectName, id::RunId};
 use scheduler_core::run::State;
 use sea_orm::{
-    ActiveModelTrait, ColumnTrait, ConnectionTrait, EntityTrait, IntoActiveModel, QueryFilter,
-    QueryOrder, QuerySelect,
+    ActiveModelTrait, ColumnTrait, Condition, ConnectionTrait, EntityTrait, IntoActiveModel,
+    QueryFilter, QueryOrder, QuerySelect,
 };
 
 use super::{
     entity::run,
     record::{Run, run_state_text as state_text, signed},
-    volume,
 };
 use crate::error::SchedulerError;
 
@@ -72,10 +73,35 @@ pub(crate) async fn list(
     records(rows)
 }
 
-/// The runs that wait for a slice, in the order of their ids.
-pub(crate) async fn queued(db: &impl ConnectionTrait) -> Result<Vec<Run>, SchedulerError> {
+/// Which of these `<project>/<name>` are taken.
+pub(crate) async fn names_taken(
+    db: &impl ConnectionTrait,
+    names: &[String],
+) -> Result<BTreeSet<String>, SchedulerError> {
+    let mut taken = BTreeSet::new();
+    // Far below the variables that a statement may have.
+    for some in names.chunks(1000) {
+        let found: Vec<Option<String>> = run::Entity::find()
+            .select_only()
+            .column(run::Column::LiveName)
+            .filter(run::Column::LiveName.is_in(some.iter().map(String::as_str)))
+            .into_tuple()
+            .all(db)
+            .await
+            .map_err(DbError::from)?;
+        taken.extend(found.into_iter().flatten());
+    }
+    Ok(taken)
+}
+
+/// The runs that wait for a slice or have one.
+pub(crate) async fn live(db: &impl ConnectionTrait) -> Result<Vec<Run>, SchedulerError> {
     let rows = run::Entity::find()
-        .filter(run::Column::State.eq(state_text(State::Queued)))
+        .filter(
+            Condition::any()
+                .add(run::Column::State.eq(state_text(State::Queued)))
+                .add(run::Column::GrantId.is_not_null()),
+        )
         .order_by_asc(run::Column::Id)
         .all(db)
         .await
@@ -106,60 +132,29 @@ pub(crate) async fn ended(
     Ok(runs)
 }
 
-/// Adds a run and its volume.
-///
-/// # Errors
-/// [`SchedulerError::RunNameTaken`] when its project has one of that name.
-pub(crate) async fn insert(tx: &Tx, record: &Run) -> Result<(), SchedulerError> {
-    // Asked first, since a statement that fails would end a transaction on Postgres; the
-    // unique index decides between two at once.
-    let taken = || SchedulerError::RunNameTaken {
-        name: record.name.to_string(),
-        project: record.project.to_string(),
-    };
-    let projects = std::slice::from_ref(&record.project);
-    if !named(tx, projects, record.name.as_str()).await?.is_empty() {
-        return Err(taken());
-    }
-    let inserted = run::Model::from(record)
-        .into_active_model()
-        .reset_all()
-        .insert(tx)
-        .await
-        .map_err(DbError::from);
-    match inserted {
-        Ok(_) => {}
-        Err(error) if error.is_unique_violation() => return Err(taken()),
-        Err(error) => return Err(error.into()),
-    }
-    volume::insert(
-        tx,
-        record.volume,
-        record.id.into(),
-        record.storage_bytes,
-        record.created_at,
-        record.node,
-    )
-    .await
-}
-
 /// Writes a changed run down and raises its version.
 ///
 /// # Errors
 /// [`SchedulerError::ChangedMeanwhile`] when its version is not the one that was read.
 pub(crate) async fn update(tx: &Tx, record: &mut Run) -> Result<(), SchedulerError> {
-    let read = record.version;
-    record.version = read.saturating_add(1);
+    record.version = record.version.saturating_add(1);
+    if replace(tx, record).await? {
+        Ok(())
+    } else {
+        Err(SchedulerError::ChangedMeanwhile)
+    }
+}
+
+/// Writes a changed run down over the version before its own. Answers `false` where the row is
+/// of another version.
+pub(crate) async fn replace(tx: &Tx, record: &Run) -> Result<bool, SchedulerError> {
+    let read = record.version.saturating_sub(1);
     let written = run::Entity::update_many()
-        .set(run::Model::from(&*record).into_active_model().reset_all())
+        .set(run::Model::from(record).into_active_model().reset_all())
         .filter(run::Column::Id.eq(record.id.to_string()))
         .filter(run::Column::Version.eq(signed(read)))
         .exec(tx)
         .await
         .map_err(DbError::from)?;
-    if written.rows_affected == 1 {
-        Ok(())
-    } else {
-        Err(SchedulerError::ChangedMeanwhile)
-    }
+    Ok(written.rows_affected == 1)
 }

@@ -1,20 +1,18 @@
 //! Servers.
 
+use std::collections::BTreeSet;
+
 use cnlab_db::{DbError, Tx};
-use cnlab_model::{
-    ProjectName,
-    id::{NodeId, ServerId},
-};
+use cnlab_model::{ProjectName, id::ServerId};
 use scheduler_core::server::State;
 use sea_orm::{
-    ActiveModelTrait, ColumnTrait, ConnectionTrait, EntityTrait, IntoActiveModel, QueryFilter,
-    QueryOrder, QuerySelect,
+    ActiveModelTrait, ColumnTrait, Condition, ConnectionTrait, EntityTrait, IntoActiveModel,
+    QueryFilter, QueryOrder, QuerySelect,
 };
 
 use super::{
     entity::server,
     record::{Server, signed, state_text},
-    volume,
 };
 use crate::error::SchedulerError;
 
@@ -75,11 +73,35 @@ pub(crate) async fn list(
     records(rows)
 }
 
-/// The servers that wait for a slice, oldest first.
-pub(crate) async fn queued(db: &impl ConnectionTrait) -> Result<Vec<Server>, SchedulerError> {
+/// Which of these `<project>/<name>` are taken.
+pub(crate) async fn names_taken(
+    db: &impl ConnectionTrait,
+    names: &[String],
+) -> Result<BTreeSet<String>, SchedulerError> {
+    let mut taken = BTreeSet::new();
+    // Far below the variables that a statement may have.
+    for some in names.chunks(1000) {
+        let found: Vec<Option<String>> = server::Entity::find()
+            .select_only()
+            .column(server::Column::LiveName)
+            .filter(server::Column::LiveName.is_in(some.iter().map(String::as_str)))
+            .into_tuple()
+            .all(db)
+            .await
+            .map_err(DbError::from)?;
+        taken.extend(found.into_iter().flatten());
+    }
+    Ok(taken)
+}
+
+/// The servers that wait for a slice or have one.
+pub(crate) async fn live(db: &impl ConnectionTrait) -> Result<Vec<Server>, SchedulerError> {
     let rows = server::Entity::find()
-        .filter(server::Column::State.eq(state_text(State::Queued)))
-        .order_by_asc(server::Column::QueuedAt)
+        .filter(
+            Condition::any()
+                .add(server::Column::State.eq(state_text(State::Queued)))
+                .add(server::Column::GrantId.is_not_null()),
+        )
         .order_by_asc(server::Column::Id)
         .all(db)
         .await
@@ -87,69 +109,29 @@ pub(crate) async fn queued(db: &impl ConnectionTrait) -> Result<Vec<Server>, Sch
     records(rows)
 }
 
-/// Adds a server and its volume.
-///
-/// # Errors
-/// [`SchedulerError::NameTaken`] when its project has one of that name.
-pub(crate) async fn insert(
-    tx: &Tx,
-    record: &Server,
-    volume_on: Option<NodeId>,
-) -> Result<(), SchedulerError> {
-    // Asked first, since a statement that fails would end a transaction on Postgres; the
-    // unique index decides between two at once.
-    let taken = || SchedulerError::NameTaken {
-        name: record.name.to_string(),
-        project: record.project.to_string(),
-    };
-    let projects = std::slice::from_ref(&record.project);
-    if !named(tx, projects, record.name.as_str()).await?.is_empty() {
-        return Err(taken());
-    }
-    let inserted = server::Model::from(record)
-        .into_active_model()
-        .reset_all()
-        .insert(tx)
-        .await
-        .map_err(DbError::from);
-    match inserted {
-        Ok(_) => {}
-        Err(error) if error.is_unique_violation() => return Err(taken()),
-        Err(error) => return Err(error.into()),
-    }
-    let size = record.storage_bytes;
-    volume::insert(
-        tx,
-        record.volume,
-        record.id.into(),
-        size,
-        record.created_at,
-        volume_on,
-    )
-    .await
-}
-
 /// Writes a changed server down and raises its version.
 ///
 /// # Errors
 /// [`SchedulerError::ChangedMeanwhile`] when its version is not the one that was read.
 pub(crate) async fn update(tx: &Tx, record: &mut Server) -> Result<(), SchedulerError> {
-    let read = record.version;
-    record.version = read.saturating_add(1);
+    record.version = record.version.saturating_add(1);
+    if replace(tx, record).await? {
+        Ok(())
+    } else {
+        Err(SchedulerError::ChangedMeanwhile)
+    }
+}
+
+/// Writes a changed server down over the version before its own. Answers `false` where the row is
+/// of another version.
+pub(crate) async fn replace(tx: &Tx, record: &Server) -> Result<bool, SchedulerError> {
+    let read = record.version.saturating_sub(1);
     let written = server::Entity::update_many()
-        .set(
-            server::Model::from(&*record)
-                .into_active_model()
-                .reset_all(),
-        )
+        .set(server::Model::from(record).into_active_model().reset_all())
         .filter(server::Column::Id.eq(record.id.to_string()))
         .filter(server::Column::Version.eq(signed(read)))
         .exec(tx)
         .await
         .map_err(DbError::from)?;
-    if written.rows_affected == 1 {
-        Ok(())
-    } else {
-        Err(SchedulerError::ChangedMeanwhile)
-    }
+    Ok(written.rows_affected == 1)
 }

@@ -82,6 +82,10 @@ impl Dispatcher {
 
     /// Hands out what can be delivered now; each delivery goes on by itself.
     pub(crate) async fn tick(&self) -> Next {
+        if !self.app.cell.leads() {
+            // What follows from a delivery is written by who leads.
+            return Next::After(IDLE);
+        }
         let free = self.places.available_permits();
         if free == 0 {
             // Every delivery wakes this loop when it ends.

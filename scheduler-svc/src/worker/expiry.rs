@@ -11,7 +11,7 @@ use std::{
 use cnlab_model::Timestamp;
 use cnlab_service::Next;
 
-use crate::{app::App, store::cell::silent_before};
+use crate::{app::App, cell::silent_before};
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -61,6 +61,10 @@ impl Expiry {
     pub(crate) async fn tick(&self) -> Next {
         let (now, ttl) = (self.app.runtime.clock.now(), self.app.grants.ttl.0);
         let mut awake = *self.awake.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.app.cell.leads() {
+            // Nodes speak to who leads.
+            awake = Awake::from(now);
+        }
         let listened = awake.listened(ttl, now);
         *self.awake.lock().unwrap_or_else(PoisonError::into_inner) = awake;
         if listened && let Err(error) = self.app.expire_runs(silent_before(now, ttl)).await {

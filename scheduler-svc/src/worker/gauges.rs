@@ -6,7 +6,11 @@ use cnlab_db::outbox;
 use cnlab_model::BLOCKS_PER_GPU;
 use cnlab_service::Next;
 
-use crate::{app::App, error::SchedulerError, store::cell::Waiter};
+use crate::{
+    app::App,
+    cell::{Image, Who},
+    error::SchedulerError,
+};
 
 const EVERY: Duration = Duration::from_secs(15);
 
@@ -19,24 +23,31 @@ pub(crate) async fn tick(app: &Arc<App>) -> Next {
 }
 
 async fn look(app: &App) -> Result<(), SchedulerError> {
-    let cell = app.cell().await?;
-    let mut types: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-    for gpu in &cell.gpus {
-        let (taken, blocks) = types.entry(&gpu.family).or_default();
-        *taken += u64::from(gpu.taken.count());
-        *blocks += u64::from(BLOCKS_PER_GPU);
-    }
+    let (types, servers, runs) = app.cell.ask(|image, _| count(image)).await?;
     for (family, (taken, blocks)) in types {
-        app.metrics.capacity(family, taken, blocks);
-    }
-    let (mut servers, mut runs) = (0, 0);
-    for waiting in &cell.queue {
-        match waiting.who {
-            Waiter::Server(_) => servers += 1,
-            Waiter::Run(_) => runs += 1,
-        }
+        app.metrics.capacity(&family, taken, blocks);
     }
     app.metrics
         .backlog(servers, runs, outbox::waiting(&app.db).await?);
     Ok(())
+}
+
+type Types = BTreeMap<String, (u64, u64)>;
+
+/// Taken and all blocks by type of GPU, and how many servers and runs wait.
+fn count(image: &Image) -> (Types, u64, u64) {
+    let mut types = Types::new();
+    for gpu in image.gpus() {
+        let (taken, blocks) = types.entry(gpu.family.clone()).or_default();
+        *taken += u64::from(gpu.taken.count());
+        *blocks += u64::from(BLOCKS_PER_GPU);
+    }
+    let (mut servers, mut runs) = (0, 0);
+    for who in image.waiting() {
+        match who {
+            Who::Server(_) => servers += 1,
+            Who::Run(_) => runs += 1,
+        }
+    }
+    (types, servers, runs)
 }

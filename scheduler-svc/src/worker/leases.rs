@@ -1,8 +1,8 @@
 //! Follows the leases: notices nodes that fell silent, and opens leases anew that were lost.
 //!
 //! A lease that runs out says that its node was not heard of for its whole time. The row of the
-//! node decides whether that is so; decisions read the same row, so what follows here is telling
-//! those who wait, at once and not at their next look. Nothing is taken from a silent node.
+//! node decides whether that is so, and who places goes by the same times; what follows here is
+//! saying it. Nothing is taken from a silent node.
 
 use std::{
     collections::BTreeMap,
@@ -19,8 +19,9 @@ use cnlab_service::Next;
 
 use crate::{
     app::App,
+    cell::silent_before,
     error::SchedulerError,
-    store::{cell::silent_before, grant, roster},
+    store::{grant, roster},
 };
 
 const AFTER_ERROR: Duration = Duration::from_secs(1);
@@ -106,8 +107,6 @@ impl Leases {
         }
         if reset {
             self.app.reopen_leases().await?;
-            // Expiries may have been missed.
-            self.app.queue.wake();
         }
         for node in self.nodes_of(&expired).await? {
             if let Some(node) = self.app.node(node).await? {
@@ -152,10 +151,6 @@ impl Leases {
                 tracing::warn!(cnlab.node_id = %id, name = node.name, "node does not answer any more");
                 fell.push(id);
             }
-        }
-        if !fell.is_empty() {
-            // Those who wait are told what they wait for.
-            self.app.queue.wake();
         }
         Ok(fell)
     }

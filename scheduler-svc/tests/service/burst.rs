@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use cnlab_model::{BLOCKS_PER_GPU, Blocks};
+use cnlab_model::{BLOCKS_PER_GPU, Blocks, ErrorKind};
 use cnlab_proto::scheduler::v1::{self as pb, ServerState};
-use cnlab_service::Runtime;
+use cnlab_service::{Runtime, status::PublicError};
 
 use crate::{
     on_both,
@@ -162,46 +162,82 @@ async fn a_frozen_node_does_not_hold_up_the_others(database: Database) {
     assert!((1..30).contains(&hung), "{hung}");
 }
 
-/// Two schedulers on one database: the compare-and-set is all that stands between them.
+/// One leads and places, the other one stands by and takes over, with all that wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_schedulers_at_once_never_grant_a_block_twice() {
+async fn of_two_schedulers_one_places_and_the_other_takes_over() {
     let mut first = World::start(Database::Postgres).await;
     first.config.catalog.profiles_file = Some(first.file("profiles.toml", PROFILES));
     first.stop().await;
     first.start_again().await;
+    let node = first.node("gpu-box", &["H100"]).await;
     let config = first.config.clone();
     let second = World::start_with(Database::Postgres, |own| *own = config).await;
-    let _node = first.node("gpu-box", &["H100"]).await;
     let tasks = Runtime::system().tasks;
-    let creating: Vec<_> = (0..40_u128)
+    let creating: Vec<_> = (0..150_u128)
         .map(|n| {
-            let mut servers = if n % 2 == 0 {
-                first.servers()
-            } else {
-                second.servers()
-            };
+            let mut leader = first.servers();
+            let mut standby = second.servers();
             let me = person(n + 10, &["school/course"]);
             let request = pb::CreateServerRequest {
                 profile: "h100-1pct".to_owned(),
                 ..ask(&format!("student-{n}"))
             };
             tasks.spawn("create", async move {
-                let made = servers.create_server(by(&me, request)).await;
-                (me, made.unwrap().into_inner().id)
+                let refused = standby.create_server(by(&me, request.clone())).await;
+                let refused = PublicError::from_status(&refused.unwrap_err());
+                assert_eq!(refused.reason, "SCHEDULER_STANDBY");
+                assert_eq!(refused.kind, ErrorKind::Unavailable);
+                let made = leader.create_server(by(&me, request)).await;
+                (me, made.unwrap().into_inner())
             })
         })
         .collect();
     let mut taken = Blocks::EMPTY;
     let mut fences = BTreeSet::new();
+    let mut queued = Vec::new();
     for created in creating {
-        let (me, id) = created.await.unwrap();
-        // One that lost three races waits for a moment.
-        let server = second.until(&me, &id, ServerState::Provisioning).await;
+        let (me, server) = created.await.unwrap();
+        if server.state() == ServerState::Queued {
+            queued.push((me, server.id));
+            continue;
+        }
         assert!(!blocks(&server).overlaps(taken), "{server:?}");
         taken = taken.union(blocks(&server));
         fences.insert(fence(&server));
     }
-    assert_eq!((taken.count(), fences.len()), (40, 40));
+    assert_eq!((taken.count(), fences.len(), queued.len()), (100, 100, 50));
+
+    first.stop().await;
+    let me = person(500, &["school/course"]);
+    let rest = second.create(
+        &me,
+        pb::CreateServerRequest {
+            profile: "h100-1pct".to_owned(),
+            ..ask("late")
+        },
+    );
+    // The standby hears that the lead is free at its next look.
+    let mut rest = Some(rest.await);
+    cnlab_testkit::wait_until(cnlab_testkit::GENEROUS, "the second to lead", async || {
+        if rest.as_ref().is_none_or(Result::is_err) {
+            rest = Some(
+                second
+                    .create(
+                        &me,
+                        pb::CreateServerRequest {
+                            profile: "h100-1pct".to_owned(),
+                            ..ask("late")
+                        },
+                    )
+                    .await,
+            );
+        }
+        rest.as_ref().is_some_and(Result::is_ok)
+    })
+    .await
+    .unwrap();
+    assert_eq!(rest.unwrap().unwrap().state(), ServerState::Queued);
+    drop(node);
 }
 
 on_both!(

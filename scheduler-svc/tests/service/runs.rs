@@ -549,8 +549,9 @@ async fn class_deadline_and_age_decide_who_goes_first(database: Database) {
     for ask in [
         of("low", Priority::Low, Some(100)),
         of("normal", Priority::Unspecified, None),
-        of("later", Priority::High, Some(9_000)),
-        of("sooner", Priority::High, Some(5_000)),
+        // Every run is planned for an hour, so all of these can be met.
+        of("later", Priority::High, Some(14_800)),
+        of("sooner", Priority::High, Some(13_000)),
         of("critical", Priority::Critical, None),
     ] {
         runs.submit(ask).await.unwrap();

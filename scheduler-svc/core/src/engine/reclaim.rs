@@ -35,6 +35,12 @@ impl Reclaims {
         }
     }
 
+    fn is_victim(&self, id: JobId) -> bool {
+        self.waiting
+            .values()
+            .any(|(victims, _)| victims.contains(&id))
+    }
+
     /// A newcomer does not come.
     pub(super) fn forget_newcomer(&mut self, id: JobId) {
         self.waiting.remove(&id);
@@ -119,6 +125,12 @@ impl<R: Rule> Engine<R> {
         }
         self.note_running(&work, places.clone(), now, now);
         Some(Effect::Start { job: id, places })
+    }
+
+    /// Whether this job was told to give way and is still there.
+    #[must_use]
+    pub fn gives_way(&self, id: JobId) -> bool {
+        self.reclaims.is_victim(id)
     }
 
     /// Whether others are giving way for this job.

@@ -55,14 +55,18 @@ impl App {
                 if let State::Provisioning { .. } = run.state {
                     run.phase_detail.clone_from(&workload.detail);
                 }
-                if run.state == State::Running && was != State::Running {
+                let began = run.state == State::Running && was != State::Running;
+                if began {
                     roster::image_ready(&tx, grant.node, &run.image).await?;
                 }
                 store::run::update(&tx, &mut run).await?;
-                Ok::<_, SchedulerError>(Some(run))
+                Ok::<_, SchedulerError>(Some((run, began)))
             })
             .await?;
-        self.after_run(changed);
+        if let Some((run, true)) = &changed {
+            self.cell.started(node, &run.image);
+        }
+        self.after_run(changed.map(|(run, _)| run));
         Ok(())
     }
 
@@ -200,9 +204,6 @@ impl App {
     fn after_run(&self, changed: Option<Run>) {
         if let Some(run) = changed {
             self.publish(&run);
-            if run.grant.is_none() {
-                self.queue.wake();
-            }
         }
     }
 }

@@ -11,6 +11,8 @@ pub(crate) struct Model {
     /// A server's or a run's; the column is older than runs.
     #[sea_orm(column_name = "server_id")]
     pub(crate) workload_id: String,
+    /// Who is charged; empty in rows from before there were teams.
+    pub(crate) team_id: String,
     pub(crate) node_id: String,
     pub(crate) gpu_uuid: String,
     pub(crate) gpu_type: String,

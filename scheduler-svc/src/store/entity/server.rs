@@ -10,6 +10,8 @@ pub(crate) struct Model {
     pub(crate) name: String,
     pub(crate) project: String,
     pub(crate) owner_id: String,
+    /// Empty in rows from before there were teams.
+    pub(crate) team_id: String,
     /// `<project>/<name>` while it is not deleted; unique.
     pub(crate) live_name: Option<String>,
     pub(crate) profile: String,

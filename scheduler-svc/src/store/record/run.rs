@@ -7,7 +7,7 @@ use cnlab_model::{
     id::{GrantId, NodeId, RunId, TeamId, UserId, VolumeId},
 };
 use scheduler_core::{
-    order::{Priority, Turn},
+    order::Priority,
     profile::Profile,
     run::{Kind, Phase, State},
 };
@@ -75,13 +75,6 @@ pub(crate) struct Run {
     pub(crate) traceparent: Option<String>,
     /// Grows with every change.
     pub(crate) version: u64,
-}
-
-impl Run {
-    /// Its place in the queue.
-    pub(crate) const fn turn(&self) -> Turn {
-        Turn::new(self.priority, self.deadline, self.created_at)
-    }
 }
 
 /// The text of a state in its column.

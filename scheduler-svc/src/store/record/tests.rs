@@ -9,6 +9,7 @@ fn every_state_survives_its_row_and_an_unknown_one_is_refused() {
         name: "a".parse().unwrap(),
         project: "o/p".parse().unwrap(),
         owner: UserId::from_ulid(Ulid(2)),
+        team: TeamId::from_ulid(Ulid(9)),
         profile: Profile {
             name: "p".to_owned(),
             gpu_type: "H100".to_owned(),

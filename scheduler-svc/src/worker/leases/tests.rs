@@ -4,7 +4,7 @@ use cnlab_db::{DatabaseConfig, Db};
 use cnlab_lease::EmbeddedStore;
 use cnlab_model::{
     Blocks,
-    id::{ServerId, Ulid},
+    id::{ServerId, TeamId, Ulid},
 };
 use cnlab_service::{
     Runtime, Secret, Span,
@@ -18,7 +18,7 @@ use crate::{
     app::{Parts, catalog::Catalogue},
     config::{CatalogConfig, GrantConfig, NotebookConfig},
     store::{
-        Migrations,
+        Migrations, batch,
         record::{Gpu, Grant, Node},
     },
 };
@@ -75,11 +75,11 @@ async fn node_with_a_grant(app: &App) -> (NodeId, GrantId) {
         version: 1,
     };
     app.register(&node, &[gpu]).await.unwrap();
-    let version = roster::gpus(app.db.read()).await.unwrap()[0].version;
     let grant = Grant {
         id: GrantId::from_ulid(Ulid(2)),
         fence: 1,
         workload: ServerId::from_ulid(Ulid(3)).into(),
+        team: TeamId::from_ulid(Ulid(4)),
         node: id,
         gpu_uuid: "SIM-0".to_owned(),
         gpu_type: "H100".to_owned(),
@@ -89,9 +89,9 @@ async fn node_with_a_grant(app: &App) -> (NodeId, GrantId) {
         delivered_at: Some(now),
         released_at: None,
     };
-    let taken = &grant;
+    let taken = std::slice::from_ref(&grant);
     app.db
-        .write(|tx| async move { grant::take(&tx, taken, version).await })
+        .write(|tx| async move { batch::take(&tx, taken).await })
         .await
         .unwrap();
     (id, grant.id)
@@ -110,7 +110,6 @@ async fn a_lease_that_runs_out_tells_that_its_node_is_silent() {
     leases.tick().await;
     let lease = app.leases.get(&grant.to_string()).await.unwrap().unwrap();
     assert_eq!((lease.holder, lease.fence), (node.to_string(), 1));
-    app.queue.woken().await;
 
     // It runs out; by its row the node may still be heard of.
     wait_until(GENEROUS, "the lease to run out", async || {
@@ -121,11 +120,10 @@ async fn a_lease_that_runs_out_tells_that_its_node_is_silent() {
     .unwrap();
     assert!(leases.seen().as_ref().unwrap().silent.is_empty());
 
-    // By the row, too, it is silent now: those who wait are told, and it keeps its grant.
+    // By the row, too, it is silent now, and it keeps its grant.
     clock.advance(TTL + Duration::from_millis(1));
     leases.tick().await;
     assert!(leases.seen().as_ref().unwrap().silent.contains_key(&node));
-    app.queue.woken().await;
     assert_eq!(grant::held(app.db.read(), None).await.unwrap().len(), 1);
     assert_eq!(app.leases.get(&grant.to_string()).await.unwrap(), None);
 }

@@ -1,0 +1,252 @@
+//! The cell in memory, and the one task that places.
+//!
+//! ```text
+//!  app ── Want ──▶ ┌ inbox ┐     ┌─ Owner ──────────────────────────────────────┐
+//!  commits ─ Changed ▶     │ ──▶ │ read names and keys ▸ Image: engine ▸ turn    │
+//!  nodes ── Heard ──▶      │     │ ▸ one transaction: rows, grants, fences,      │
+//!  questions ─ Ask ─▶ └────┘     │   messages, answers ▸ reply                   │
+//!                                └───────────────────────────────────────────────┘
+//! ```
+//!
+//! **Invariants**
+//! - Only the owner grants slices, and only while it leads the cell: its transactions name the
+//!   term of its lead (`store::lead`).
+//! - Nobody is answered before what the answer says is committed.
+//! - All that wait in the inbox when the owner turns to it are decided together and written
+//!   together, so the price of a commit is shared by as many as come in its time.
+//! - The image is never repaired: where it differs from the rows, it is made anew from them.
+
+mod ask;
+mod image;
+mod kinds;
+mod lines;
+mod owner;
+mod site;
+mod who;
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use cnlab_model::{
+    Timestamp,
+    id::{NodeId, ServerId},
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub(crate) use image::{Image, silent_before};
+pub(crate) use owner::Owner;
+pub(crate) use who::Who;
+
+use crate::{
+    app::{
+        once::Attempt,
+        run::{OnLate, RunView},
+        view::View,
+    },
+    error::SchedulerError,
+    store::record::{Gpu, Node},
+};
+
+/// How much may wait in the inbox. Whoever wants a slice waits for room in it; what is told
+/// without waiting and finds no room makes the owner read the rows anew.
+const INBOX: usize = 4096;
+
+/// What somebody wants who wants a slice.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    /// A new server or run, with a profile of this name.
+    New {
+        who: Who,
+        profile: String,
+        on_late: OnLate,
+    },
+    /// A server that is stopped.
+    Start(ServerId),
+}
+
+/// The answer to a wish.
+#[derive(Debug, Clone)]
+pub(crate) enum Placed {
+    Server(Box<View>),
+    Run(Box<RunView>),
+}
+
+pub(super) type Reply = oneshot::Sender<Result<Placed, SchedulerError>>;
+
+/// A wish and who waits for its answer.
+#[derive(Debug)]
+pub(super) struct Want {
+    wish: Wish,
+    attempt: Attempt,
+    /// The trace of the request.
+    traceparent: Option<String>,
+    reply: Reply,
+}
+
+type Question = Box<dyn FnOnce(&Image, Timestamp) + Send>;
+
+pub(super) enum Command {
+    Want(Box<Want>),
+    Changed(Who),
+    Registered(Box<Node>, Vec<Gpu>),
+    Heard {
+        node: NodeId,
+        disk_free_bytes: u64,
+        at: Timestamp,
+    },
+    /// A workload with this image has started on a node.
+    Started {
+        node: NodeId,
+        image: String,
+    },
+    Ask(Question),
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Want(_) => "Want",
+            Self::Changed(_) => "Changed",
+            Self::Registered(..) => "Registered",
+            Self::Heard { .. } => "Heard",
+            Self::Started { .. } => "Started",
+            Self::Ask(_) => "Ask",
+        })
+    }
+}
+
+/// Whether this process leads the cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It has not led for so short a time that whoever asks waits.
+    Unsettled,
+    Leads,
+    StandsBy,
+}
+
+/// How the rest of the service speaks to the owner.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    role: watch::Sender<Role>,
+    inbox: mpsc::Sender<Command>,
+    /// Until the owner takes it.
+    outlet: Mutex<Option<mpsc::Receiver<Command>>>,
+    /// Whether something was told that found no room.
+    missed: Arc<AtomicBool>,
+}
+
+impl Cell {
+    pub(crate) fn new() -> Self {
+        let (inbox, outlet) = mpsc::channel(INBOX);
+        Self {
+            role: watch::Sender::new(Role::Unsettled),
+            inbox,
+            outlet: Mutex::new(Some(outlet)),
+            missed: Arc::default(),
+        }
+    }
+
+    /// Whether this process leads the cell: what others write is not heard of here, so they
+    /// write nothing.
+    pub(crate) fn leads(&self) -> bool {
+        *self.role.borrow() == Role::Leads
+    }
+
+    /// Waits until this process leads the cell.
+    ///
+    /// # Errors
+    /// [`SchedulerError::NotLeading`] when it does not soon.
+    pub(crate) async fn lead(&self) -> Result<(), SchedulerError> {
+        let mut role = self.role.subscribe();
+        let settled = role.wait_for(|role| *role != Role::Unsettled).await;
+        match settled.map(|role| *role) {
+            Ok(Role::Leads) => Ok(()),
+            Ok(Role::StandsBy) | Err(_) => Err(SchedulerError::NotLeading),
+            Ok(Role::Unsettled) => Err(SchedulerError::Closing),
+        }
+    }
+
+    fn turn_to(&self, role: Role) {
+        self.role.send_if_modified(|now| {
+            let changed = *now != role;
+            *now = role;
+            changed
+        });
+    }
+
+    fn outlet(&self) -> Option<mpsc::Receiver<Command>> {
+        let mut outlet = self.outlet.lock().unwrap_or_else(PoisonError::into_inner);
+        outlet.take()
+    }
+
+    /// Gives a wish to the owner, and waits until it is granted, queued or refused, and
+    /// written down.
+    pub(crate) async fn want(
+        &self,
+        wish: Wish,
+        attempt: &Attempt,
+        traceparent: Option<String>,
+    ) -> Result<Placed, SchedulerError> {
+        let (reply, replied) = oneshot::channel();
+        let want = Want {
+            wish,
+            attempt: attempt.clone(),
+            traceparent,
+            reply,
+        };
+        let sent = self.inbox.send(Command::Want(Box::new(want))).await;
+        sent.map_err(|_| SchedulerError::Closing)?;
+        replied.await.map_err(|_| SchedulerError::Closing)?
+    }
+
+    /// Asks the image something.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Image, Timestamp) -> T + Send + 'static,
+    ) -> Result<T, SchedulerError> {
+        let (reply, replied) = oneshot::channel();
+        let question: Question = Box::new(move |image, now| {
+            // Who asked may have gone.
+            let _ = reply.send(question(image, now));
+        });
+        let sent = self.inbox.send(Command::Ask(question)).await;
+        sent.map_err(|_| SchedulerError::Closing)?;
+        // The owner drops questions while it does not lead.
+        replied.await.map_err(|_| SchedulerError::NotLeading)
+    }
+
+    /// Tells the owner of a change that is committed.
+    pub(crate) fn changed(&self, who: Who) {
+        self.tell(Command::Changed(who));
+    }
+
+    pub(crate) fn registered(&self, node: &Node, gpus: &[Gpu]) {
+        self.tell(Command::Registered(Box::new(node.clone()), gpus.to_vec()));
+    }
+
+    pub(crate) fn heard(&self, node: NodeId, disk_free_bytes: u64, at: Timestamp) {
+        self.tell(Command::Heard {
+            node,
+            disk_free_bytes,
+            at,
+        });
+    }
+
+    pub(crate) fn started(&self, node: NodeId, image: &str) {
+        self.tell(Command::Started {
+            node,
+            image: image.to_owned(),
+        });
+    }
+
+    fn tell(&self, command: Command) {
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.inbox.try_send(command) {
+            self.missed.store(true, Ordering::Release);
+        }
+    }
+}
