@@ -117,11 +117,12 @@ async fn a_second_scheduler_leaves_alone_what_is_in_flight() {
     .await
     .unwrap();
 
-    // The second one comes when the first claim would have ended.
+    // The second one comes when the first claim would have ended, and takes the lead, which
+    // nobody has renewed; the claim is renewed.
     let config = first.config.clone();
     let mut second = World::start_with(Database::Postgres, |own| *own = config).await;
     second.stop().await;
-    let later = TestClock::at(Timestamp(end + 1_000_000));
+    let later = TestClock::at(Timestamp(end + 4_000_000));
     second.clock = Some(later.clone());
     second.start_again().await;
     let other = second.create(&me, ask("b")).await.unwrap();
