@@ -88,7 +88,8 @@ pub(super) struct Want {
     reply: Reply,
 }
 
-type Question = Box<dyn FnOnce(&Image, Timestamp) + Send>;
+/// Gets the image, or why there is none that may be believed.
+type Question = Box<dyn FnOnce(Result<&Image, Arc<SchedulerError>>, Timestamp) + Send>;
 
 pub(super) enum Command {
     Want(Box<Want>),
@@ -211,13 +212,17 @@ impl Cell {
     ) -> Result<T, SchedulerError> {
         let (reply, replied) = oneshot::channel();
         let question: Question = Box::new(move |image, now| {
+            let answer = match image {
+                Ok(image) => Ok(question(image, now)),
+                Err(error) => Err(SchedulerError::Shared(error)),
+            };
             // Who asked may have gone.
-            let _ = reply.send(question(image, now));
+            let _ = reply.send(answer);
         });
         let sent = self.inbox.send(Command::Ask(question)).await;
         sent.map_err(|_| SchedulerError::Closing)?;
         // The owner drops questions while it does not lead.
-        replied.await.map_err(|_| SchedulerError::NotLeading)
+        replied.await.map_err(|_| SchedulerError::NotLeading)?
     }
 
     /// Tells the owner of a change that is committed.

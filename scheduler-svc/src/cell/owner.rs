@@ -51,6 +51,8 @@ struct State {
     /// Taken out for a tick: one that is not put back is made anew.
     image: Option<Image>,
     term: Option<u64>,
+    /// Until when nobody else can lead.
+    leads_until: Timestamp,
     lead_again: Timestamp,
     news_at: Timestamp,
     /// Wishes that could not be handled together with others.
@@ -97,6 +99,7 @@ impl Owner {
                 outlet,
                 image: None,
                 term: None,
+                leads_until: Timestamp(i64::MIN),
                 lead_again: Timestamp(i64::MIN),
                 news_at: Timestamp(i64::MIN),
                 carried: VecDeque::new(),
@@ -251,7 +254,7 @@ impl Owner {
         }
         let done = self.decide(state, image, wants, now).await;
         for question in questions {
-            question(image, now);
+            question(Ok(image), now);
         }
         done
     }

@@ -1,6 +1,6 @@
 //! Who leads the cell.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use cnlab_db::Backend;
 
@@ -18,13 +18,12 @@ impl Owner {
         if state.term.is_some() && now < state.lead_again {
             return Ok(true);
         }
-        let alone = self.app.db.backend() == Backend::Sqlite;
+        let until = now.plus(LEAD_FOR);
+        let alone = self.alone();
         let term = self
             .app
             .db
-            .write(
-                |tx| async move { lead::take(&tx, &self.me, alone, now.plus(LEAD_FOR), now).await },
-            )
+            .write(|tx| async move { lead::take(&tx, &self.me, alone, until, now).await })
             .await?;
         let Some(term) = term else {
             state.term = None;
@@ -38,6 +37,7 @@ impl Owner {
         }
         self.app.cell.turn_to(Role::Leads);
         state.term = Some(term);
+        state.leads_until = until;
         state.lead_again = now.plus(LEAD_AGAIN);
         Ok(true)
     }
@@ -77,18 +77,37 @@ impl Owner {
         }
     }
 
+    /// A database file has one scheduler: nobody else can lead.
+    fn alone(&self) -> bool {
+        self.app.db.backend() == Backend::Sqlite
+    }
+
+    /// Refuses every wish while nothing can be written or read. Questions are answered from
+    /// the image as long as nobody else can have changed the cell.
     pub(super) fn refuse_all(&self, state: &mut State, error: &Arc<SchedulerError>) {
+        let now = self.app.runtime.clock.now();
+        let shared = || SchedulerError::Shared(Arc::clone(error));
+        let known = self.alone() || now < state.leads_until;
+        let image = state.image.as_ref().filter(|_| known);
         for Alone { want, .. } in state.carried.drain(..) {
-            let _ = want
-                .reply
-                .send(Err(SchedulerError::Shared(Arc::clone(error))));
+            let _ = want.reply.send(Err(shared()));
         }
-        if let Some(outlet) = &mut state.outlet {
-            while let Ok(command) = outlet.try_recv() {
-                if let Command::Want(want) = command {
-                    let _ = want
-                        .reply
-                        .send(Err(SchedulerError::Shared(Arc::clone(error))));
+        let Some(outlet) = &mut state.outlet else {
+            return;
+        };
+        while let Ok(command) = outlet.try_recv() {
+            match command {
+                Command::Want(want) => {
+                    let _ = want.reply.send(Err(shared()));
+                }
+                Command::Ask(question) => {
+                    question(image.ok_or_else(|| Arc::clone(error)), now);
+                }
+                Command::Changed(_)
+                | Command::Registered(..)
+                | Command::Heard { .. }
+                | Command::Started { .. } => {
+                    self.app.cell.missed.store(true, Ordering::Release);
                 }
             }
         }
