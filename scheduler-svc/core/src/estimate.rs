@@ -1,15 +1,10 @@
 //! How long things take, learned from how long they took: integers only, no averages that
 //! one slow start can spoil.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use cnlab_model::{BLOCKS_PER_GPU, Timestamp, id::NodeId};
+use cnlab_model::id::NodeId;
 use serde::{Deserialize, Serialize};
-
-use crate::{
-    decide::Request,
-    snapshot::{Gpu, Node, Snapshot},
-};
 
 /// How many past starts an estimate looks at: enough for a steady median, few enough to
 /// follow a machine that became faster.
@@ -123,105 +118,6 @@ impl RunLengths {
         median(self.all().filter(|length| *length > age))
             .map_or(age, |length| length.saturating_sub(age))
             .max(SOON)
-    }
-}
-
-/// The expected wait of a request behind the queue of the snapshot: every holder leaves when
-/// runs like it did, those who wait go first and in order, and nobody stops on purpose.
-///
-/// `None` when the nodes that answer can never hold it.
-#[must_use]
-pub fn wait(snapshot: &Snapshot, request: &Request, now: Timestamp) -> Option<Duration> {
-    let mut cell = Forecast::of(snapshot, now);
-    if !cell.can_ever_hold(request) {
-        return None;
-    }
-    let run = snapshot.run_lengths.typical();
-    let mut clock = Duration::ZERO;
-    let ahead = snapshot.queue.iter().filter(|ahead| {
-        // Families share nothing; one that can never be placed holds up nobody.
-        ahead.family == request.family && cell.can_ever_hold(ahead)
-    });
-    for ahead in ahead.collect::<Vec<_>>() {
-        clock = cell.place(ahead, clock, run)?;
-    }
-    cell.place(request, clock, run)
-}
-
-/// Free blocks per GPU, and when more come.
-struct Forecast<'a> {
-    gpus: Vec<Room<'a>>,
-    /// Blocks that come back, by time from now and GPU.
-    ends: BTreeMap<(Duration, usize), u8>,
-}
-
-struct Room<'a> {
-    node: &'a Node,
-    gpu: &'a Gpu,
-    free: u8,
-}
-
-impl Room<'_> {
-    /// Whether this GPU could hold the request when it is empty.
-    fn suits(&self, request: &Request) -> bool {
-        self.gpu.family == request.family
-            && request
-                .volume_on
-                .map_or(request.storage_bytes <= self.node.disk_bytes, |pinned| {
-                    pinned == self.node.id
-                })
-    }
-}
-
-impl<'a> Forecast<'a> {
-    fn of(snapshot: &'a Snapshot, now: Timestamp) -> Self {
-        let mut forecast = Self {
-            gpus: Vec::new(),
-            ends: BTreeMap::new(),
-        };
-        for (node, _, gpu) in snapshot.gpus().filter(|(node, ..)| node.answers) {
-            for holder in &gpu.holders {
-                let rest = snapshot.run_lengths.rest(now.since(holder.since));
-                forecast.end(rest, forecast.gpus.len(), holder.blocks.count());
-            }
-            forecast.gpus.push(Room {
-                node,
-                gpu,
-                free: gpu.free().count(),
-            });
-        }
-        forecast
-    }
-
-    fn can_ever_hold(&self, request: &Request) -> bool {
-        request.blocks <= BLOCKS_PER_GPU && self.gpus.iter().any(|room| room.suits(request))
-    }
-
-    fn end(&mut self, at: Duration, gpu: usize, blocks: u8) {
-        let coming = self.ends.entry((at, gpu)).or_insert(0);
-        *coming = coming.saturating_add(blocks);
-    }
-
-    /// Lets time pass from `clock` until the request fits, places it, and says when that is.
-    fn place(&mut self, request: &Request, mut clock: Duration, run: Duration) -> Option<Duration> {
-        loop {
-            let room = self
-                .gpus
-                .iter_mut()
-                .enumerate()
-                .filter(|(_, room)| room.free >= request.blocks && room.suits(request))
-                .min_by_key(|(_, room)| room.free);
-            if let Some((index, room)) = room {
-                room.free = room.free.saturating_sub(request.blocks);
-                self.end(clock.saturating_add(run), index, request.blocks);
-                return Some(clock);
-            }
-            let ((at, index), blocks) = self.ends.pop_first()?;
-            clock = clock.max(at);
-            if let Some(room) = self.gpus.get_mut(index) {
-                room.free = room.free.saturating_add(blocks);
-            }
-        }
     }
 }
 

@@ -6,9 +6,8 @@
 //! published baseline in `fragmentation`.
 //!
 //! ```text
-//! rows ──▶ Snapshot ─┐
-//! Request ───────────┼──▶ decide ──▶ Place | Queue | Reject   (+ Explanation)
-//! now ───────────────┘
+//! nodes, arrivals, ends, now ──▶ engine::Engine ──▶ Start | Stop | ...   (+ explain::Report)
+//!                     plan (who goes when) · index (where) · fairshare · preempt
 //! state, event ─────────▶ server::step, run::step ──▶ state | Refused
 //! who waits ────────────▶ order::Turn ──▶ who goes first
 //! ```
@@ -30,7 +29,6 @@
 
 pub mod cluster;
 pub mod deadline;
-mod decide;
 pub mod engine;
 pub mod estimate;
 pub mod explain;
@@ -46,15 +44,11 @@ pub mod placement;
 pub mod plan;
 pub mod preempt;
 pub mod profile;
+mod reason;
 pub mod run;
 pub mod runtime_estimate;
 pub mod server;
-mod snapshot;
 pub mod start_estimate;
 pub mod timeline;
 
-pub use decide::{
-    Decided, Decision, Placement, QueueReason, RejectReason, Request, decide, vram_bytes,
-};
-pub use explain::{Candidate, Explanation, Fit};
-pub use snapshot::{Gpu, Holder, Node, Snapshot};
+pub use reason::{QueueReason, RejectReason};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use cnlab_model::BLOCKS_PER_GPU;
 use serde::{Deserialize, Serialize};
 
 /// A named size of slice.
@@ -73,6 +74,14 @@ pub fn nearest<'a>(
         .into_iter()
         .filter(|profile| profile.name != wanted.name)
         .min_by_key(|profile| (profile.percent.abs_diff(wanted.percent), &profile.name))
+}
+
+/// The memory limit of a slice: one hundredth of the GPU's memory, rounded down, per block.
+#[must_use]
+pub fn vram_bytes(memory_bytes: u64, blocks: u8) -> u64 {
+    let block = memory_bytes.checked_div(u64::from(BLOCKS_PER_GPU));
+    // At most memory_bytes, so nothing saturates for a valid count of blocks.
+    block.unwrap_or(0).saturating_mul(u64::from(blocks))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What people may know of the cell: what is free when, who waits for what.
 
 use cnlab_model::Timestamp;
-use scheduler_core::{plan, vram_bytes};
+use scheduler_core::{plan, profile::vram_bytes};
 
 use super::{Who, image::Image};
 use crate::app::catalog::{Availability, ProfileStatus};

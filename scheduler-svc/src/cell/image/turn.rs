@@ -83,7 +83,7 @@ impl Image {
             gpu_uuid: gpu.uuid.clone(),
             gpu_type: gpu.family.clone(),
             blocks,
-            vram_bytes: scheduler_core::vram_bytes(gpu.memory_bytes, percent),
+            vram_bytes: scheduler_core::profile::vram_bytes(gpu.memory_bytes, percent),
             start: Duration::ZERO,
         };
         slot.start = self.start_time(&who, Some(&slot));
