@@ -9,6 +9,9 @@
 //! Runs      who runs where, since when, saved when
 //! newcomer ─▶ Runs::reclaim ─▶ Reclaim { victims, places, loss }
 //!               for each victim: checkpoint, stop, submit again with its old `submitted`
+//!
+//! insert, remove, saved ─▶ Summary ─▶ Floors       a bound of the loss per node, kept
+//!                                       └─▶ Search ─▶ cheapest   nodes by rising bound
 //! ```
 //!
 //! The victims are those that together lose the least GPU time since their last checkpoint
@@ -21,14 +24,16 @@
 //! [`Job::submitted`], which does not change.
 
 mod class;
+mod floors;
 mod gang;
+mod resident;
 mod room;
+mod search;
 mod summary;
 mod victims;
 
 use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap},
+    collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
@@ -40,10 +45,12 @@ use crate::{
 };
 
 pub use class::{Class, Environment, Ground, WorkKind};
+use resident::{Price, Resident};
 use room::Room;
+use search::Search;
 use summary::Summary;
+use victims::Candidate;
 pub use victims::EXACT;
-use victims::{Candidate, cheapest};
 
 /// A job that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,15 +110,7 @@ pub struct Loss {
 
 impl Loss {
     fn of(running: &Running, now: Timestamp) -> Self {
-        let time = running.unsaved(now).as_micros();
-        let tasks = u128::try_from(running.places.len()).unwrap_or(u128::MAX);
-        let each = |amount: u32| time.saturating_mul(amount.into()).saturating_mul(tasks);
-        Self {
-            gpu: each(running.job.ask.demand.total_blocks()),
-            victims: 1,
-            priorities: class::level(running.job.priority),
-            cpu: each(running.job.ask.demand.cpu_milli()),
-        }
+        Price::of(running).loss(now)
     }
 
     /// The next larger loss.
@@ -206,14 +205,13 @@ impl Runs {
     pub fn insert(&mut self, running: Running) {
         let id = running.job.id;
         self.remove(id);
-        let nodes = nodes_of(&running);
         let from = running.since.plus(self.min_run);
-        self.runs.insert(id, running);
-        for ix in nodes {
+        for ix in nodes_of(&running) {
             self.due.insert((from, ix));
-            self.summary.insert(ix, id);
+            self.summary.insert(ix, Resident::of(&running, ix));
             self.recount(ix);
         }
+        self.runs.insert(id, running);
     }
 
     /// Notes that a job no longer runs.
@@ -231,7 +229,8 @@ impl Runs {
         if let Some(running) = self.runs.get_mut(&id) {
             running.checkpoint = running.checkpoint.max(Some(at));
             for ix in nodes_of(running) {
-                self.recount(ix);
+                self.summary.saved(ix, id, running.saved());
+                self.summary.recount(ix, self.min_run, self.as_of);
             }
         }
     }
@@ -254,10 +253,7 @@ impl Runs {
     }
 
     fn recount(&mut self, ix: NodeIx) {
-        let may =
-            |running: &&Running| !running.fixed && running.since.plus(self.min_run) <= self.as_of;
-        self.summary
-            .recount(ix, |id| self.runs.get(&id).filter(may));
+        self.summary.recount(ix, self.min_run, self.as_of);
     }
 
     /// How many jobs run.
@@ -315,25 +311,19 @@ impl Runs {
         })
     }
 
-    /// Whether a job may be made to give way, and what that would lose.
-    fn candidate(&self, id: JobId, class: Class, now: Timestamp) -> Option<(&Running, Loss)> {
-        let running = self.runs.get(&id)?;
-        class.goes_before(running.class())?;
-        let ran_enough = now >= running.since.plus(self.min_run);
-        (ran_enough && !running.fixed).then(|| (running, Loss::of(running, now)))
-    }
-
     /// What may give way on a node.
     fn candidates(&self, ix: NodeIx, class: Class, now: Timestamp) -> Vec<Candidate> {
-        self.summary
-            .jobs(ix)
-            .filter_map(|id| {
-                let (running, loss) = self.candidate(id, class, now)?;
-                Some(Candidate {
-                    id,
-                    loss,
-                    part: Room::held(running, ix),
-                })
+        let may = |there: &&Resident| {
+            !there.fixed
+                && now >= there.since.plus(self.min_run)
+                && class.goes_before(there.class).is_some()
+        };
+        let may_go = self.summary.there(ix).iter().filter(may);
+        may_go
+            .map(|there| Candidate {
+                id: there.id,
+                loss: there.price.loss(now),
+                part: there.part,
             })
             .collect()
     }
@@ -345,64 +335,34 @@ impl Runs {
         now: Timestamp,
     ) -> Option<(BTreeSet<JobId>, Vec<Place>)> {
         let demand = &newcomer.job.ask.demand;
-        let mut offers: Vec<(u128, NodeIx)> = Vec::new();
+        let priority = newcomer.job.priority;
+        let mut offers: Vec<(u64, NodeIx)> = Vec::with_capacity(cluster.bound());
         for (ix, node) in suitable(cluster, newcomer) {
             let mut room = Room::free(node);
-            if let Some(gpus) = room.take(demand) {
+            if room.hosts(demand, 1) {
+                let gpus = room.take(demand)?;
                 return Some((BTreeSet::new(), vec![Place { node: ix, gpus }]));
             }
-            let priority = newcomer.job.priority;
-            let bound = self
-                .summary
-                .at_least(ix, node, &room, demand, priority, now);
-            offers.extend(bound.map(|bound| (bound, ix)));
+            let floor = self.summary.floor(ix, &room, demand, priority, now);
+            offers.extend(floor.map(|floor| (floor, ix)));
         }
-        let mut best: Option<(Loss, NodeIx, Vec<JobId>)> = None;
-        // The most promising first, then the others that may lose less, in turn.
-        let first = offers.iter().min().copied();
-        self.improve(cluster, newcomer, now, first?.1, &mut best);
-        if let Some((least, ..)) = &best {
-            offers.retain(|(bound, _)| *bound <= least.gpu);
+        let bound = |ix: NodeIx| {
+            let node = cluster.node(ix)?;
+            let room = Room::free(node);
+            self.summary
+                .at_least(ix, node, &room, demand, priority, now)
+        };
+        let mut search = Search::new(self, cluster, newcomer, now);
+        if search.in_any_order(offers, bound).is_err() {
+            // What a search of limited length finds depends on what is known before.
+            let offers = suitable(cluster, newcomer).filter_map(|(ix, _)| Some((bound(ix)?, ix)));
+            search = Search::new(self, cluster, newcomer, now);
+            search.in_order(offers.collect());
         }
-        let rest = offers.into_iter().filter(|offer| Some(*offer) != first);
-        let mut rest: BinaryHeap<Reverse<(u128, NodeIx)>> = rest.map(Reverse).collect();
-        while let Some(Reverse((bound, ix))) = rest.pop() {
-            if best.as_ref().is_some_and(|(least, ..)| bound > least.gpu) {
-                break;
-            }
-            self.improve(cluster, newcomer, now, ix, &mut best);
-        }
-        let (_, ix, victims) = best?;
+        let (_, ix, victims) = search.best?;
         let victims: BTreeSet<JobId> = victims.into_iter().collect();
         let gpus = self.room(cluster, ix, &victims)?.take(demand)?;
         Some((victims, vec![Place { node: ix, gpus }]))
-    }
-
-    /// Takes the cheapest victims of a node where they lose less than the best so far.
-    fn improve(
-        &self,
-        cluster: &Cluster,
-        newcomer: &Newcomer,
-        now: Timestamp,
-        ix: NodeIx,
-        best: &mut Option<(Loss, NodeIx, Vec<JobId>)>,
-    ) {
-        let Some(node) = cluster.node(ix) else {
-            return;
-        };
-        let candidates = self.candidates(ix, newcomer.class(), now);
-        // Of equal losses the lower node wins, so there an equal one will do.
-        let limit = best.as_ref().map(|(least, other, _)| {
-            if ix < *other {
-                least.just_above()
-            } else {
-                *least
-            }
-        });
-        let demand = &newcomer.job.ask.demand;
-        if let Some((loss, victims)) = cheapest(&Room::free(node), &candidates, demand, 1, limit) {
-            *best = Some((loss, ix, victims));
-        }
     }
 
     /// What is free on a node once these have given way.

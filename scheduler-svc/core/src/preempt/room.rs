@@ -16,6 +16,7 @@ pub(super) struct Room {
 
 impl Room {
     /// What is free on a node.
+    #[inline]
     pub(super) fn free(node: &Node) -> Self {
         Self {
             cpu: node.cpu_free().into(),
@@ -42,6 +43,7 @@ impl Room {
 
     /// Both together. A GPU never has more than its hundred blocks: what is held and what is
     /// free are parts of them.
+    #[inline]
     pub(super) fn plus(&self, other: &Self) -> Self {
         let mut sum = Self {
             cpu: self.cpu.saturating_add(other.cpu),
@@ -97,19 +99,30 @@ impl Room {
         self.feeds(demand, 1)
             && match demand.shape() {
                 Shape::CpuOnly => true,
-                Shape::Share(blocks) => self.blocks.iter().any(|free| *free >= blocks),
+                Shape::Share(blocks) => self.most() >= blocks,
                 Shape::Whole(gpus) => self.idle() >= gpus.into(),
             }
     }
 
     /// How many GPUs are entirely free.
+    #[inline]
     pub(super) fn idle(&self) -> u32 {
-        self.blocks.iter().fold(0_u32, |idle, free| {
-            idle.saturating_add((*free == BLOCKS_PER_GPU).into())
-        })
+        // At most 16 of them, so that nothing is lost by wrapping, which is faster.
+        let idle = self.blocks.iter().fold(0_u8, |idle, free| {
+            idle.wrapping_add((*free == BLOCKS_PER_GPU).into())
+        });
+        idle.into()
+    }
+
+    /// The most blocks that are free on one GPU.
+    #[inline]
+    pub(super) fn most(&self) -> u8 {
+        // Of all GPUs, without an early end, which is faster.
+        self.blocks.iter().fold(0, |most, free| most.max(*free))
     }
 
     /// Whether processors and memory suffice for so many tasks.
+    #[inline]
     pub(super) fn feeds(&self, demand: &Demand, tasks: u32) -> bool {
         let times = |each: u32| u64::from(each).saturating_mul(tasks.into());
         self.cpu >= times(demand.cpu_milli()) && self.memory >= times(demand.memory_mib())

@@ -1,6 +1,6 @@
 //! What runs on each node, summed up, so that most nodes need no closer look.
 
-use std::collections::BTreeSet;
+use std::{cmp::Reverse, time::Duration};
 
 use cnlab_model::{BLOCKS_PER_GPU, Timestamp};
 
@@ -9,14 +9,19 @@ use crate::{
     plan::{JobId, Priority},
 };
 
-use super::{Running, class, room::Room};
+use super::{
+    class,
+    floors::{Floor, Floors},
+    resident::Resident,
+    room::Room,
+};
 
 /// Who runs on each node, and sums over those of each priority and below.
 ///
 /// The sums may count some who do not give way to a certain newcomer: they bound what can be had from above and what it costs from below.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Summary {
-    jobs: Vec<BTreeSet<JobId>>,
+    there: Vec<Vec<Resident>>,
     /// By priority.
     upto: [Sums; 4],
 }
@@ -26,6 +31,7 @@ pub(super) struct Summary {
 struct Sums {
     held: Vec<Room>,
     gpus: Vec<[OnGpu; MAX_GPUS]>,
+    floors: Floors,
 }
 
 /// Those on one GPU.
@@ -51,50 +57,63 @@ impl Default for OnGpu {
 
 impl Summary {
     /// Notes that a job runs on a node. The sums are not right until [`Self::recount`].
-    pub(super) fn insert(&mut self, ix: NodeIx, id: JobId) {
-        let nodes = self.jobs.len().max(ix.get().saturating_add(1));
-        self.jobs.resize_with(nodes, BTreeSet::new);
-        for sums in &mut self.upto {
-            sums.held.resize_with(nodes, Room::default);
-            sums.gpus.resize_with(nodes, Default::default);
+    pub(super) fn insert(&mut self, ix: NodeIx, resident: Resident) {
+        let nodes = ix.get().saturating_add(1);
+        if nodes > self.there.len() {
+            self.there.resize_with(nodes, Vec::new);
+            for sums in &mut self.upto {
+                sums.held.resize_with(nodes, Room::default);
+                sums.gpus.resize_with(nodes, Default::default);
+                sums.floors.grow(nodes);
+            }
         }
-        if let Some(jobs) = self.jobs.get_mut(ix.get()) {
-            jobs.insert(id);
+        if let Some(there) = self.there.get_mut(ix.get()) {
+            let at = there.partition_point(|other| other.id < resident.id);
+            there.insert(at, resident);
         }
     }
 
     /// Notes that a job no longer runs on a node.
     pub(super) fn remove(&mut self, ix: NodeIx, id: JobId) {
-        if let Some(jobs) = self.jobs.get_mut(ix.get()) {
-            jobs.remove(&id);
+        if let Some(there) = self.there.get_mut(ix.get()) {
+            there.retain(|other| other.id != id);
         }
     }
 
-    /// Who runs on a node.
-    pub(super) fn jobs(&self, ix: NodeIx) -> impl Iterator<Item = JobId> {
-        self.jobs.get(ix.get()).into_iter().flatten().copied()
+    /// Notes when the work of a job was saved last.
+    pub(super) fn saved(&mut self, ix: NodeIx, id: JobId, saved: Timestamp) {
+        let there = self.there.get_mut(ix.get()).into_iter().flatten();
+        for resident in there.filter(|resident| resident.id == id) {
+            resident.price.saved = saved;
+        }
     }
 
-    /// Counts again what runs on a node.
-    pub(super) fn recount<'a>(
-        &mut self,
-        ix: NodeIx,
-        running: impl Fn(JobId) -> Option<&'a Running>,
-    ) {
-        let mut upto = [(Room::default(), [OnGpu::default(); MAX_GPUS]); 4];
-        for running in self.jobs(ix).filter_map(running) {
-            let part = Room::held(running, ix);
-            let level = class::level(running.job.priority);
-            for ((held, gpus), upto) in upto.iter_mut().zip(1..) {
-                if level <= upto {
-                    *held = held.plus(&part);
-                    for (on, blocks) in gpus.iter_mut().zip(part.blocks) {
-                        on.add(blocks, running.saved());
-                    }
+    /// Who runs on a node, by rising number.
+    pub(super) fn there(&self, ix: NodeIx) -> &[Resident] {
+        self.there.get(ix.get()).map_or(&[], Vec::as_slice)
+    }
+
+    /// Counts again those on a node who may give way at a moment, after so long a time.
+    pub(super) fn recount(&mut self, ix: NodeIx, min_run: Duration, at: Timestamp) {
+        let may = |there: &&Resident| !there.fixed && there.since.plus(min_run) <= at;
+        let mut there: Vec<&Resident> = self.there(ix).iter().filter(may).collect();
+        there.sort_by_key(|there| Reverse(there.price.saved));
+        let mut upto: [(Room, [OnGpu; MAX_GPUS], Floor); 4] = Default::default();
+        for resident in there {
+            let saved = resident.price.saved;
+            let level = class::level(resident.class.priority);
+            let levels = upto.iter_mut().zip(1..).filter(|(_, upto)| level <= *upto);
+            for ((held, gpus, floor), _) in levels {
+                *held = held.plus(&resident.part);
+                let parts = gpus.iter_mut().zip(resident.part.blocks).enumerate();
+                for (gpu, (on, blocks)) in parts.filter(|(_, (_, blocks))| *blocks > 0) {
+                    on.add(blocks, saved);
+                    floor.add(gpu, blocks, saved);
                 }
             }
         }
-        for (sums, (held, gpus)) in self.upto.iter_mut().zip(upto) {
+        for (sums, (held, gpus, floor)) in self.upto.iter_mut().zip(upto) {
+            sums.floors.set(ix.get(), floor);
             if let Some(slot) = sums.held.get_mut(ix.get()) {
                 *slot = held;
             }
@@ -104,8 +123,28 @@ impl Summary {
         }
     }
 
+    fn upto(&self, priority: Priority) -> Option<&Sums> {
+        let level = usize::try_from(class::level(priority)).ok()?;
+        self.upto.get(level.checked_sub(1)?)
+    }
+
     /// A bound of the GPU time that is lost if a task gets room on a node that has this much
-    /// free: at least that much. `None` where it cannot get room.
+    /// free, but not enough: at least that much. `None` where it cannot get room.
+    pub(super) fn floor(
+        &self,
+        ix: NodeIx,
+        room: &Room,
+        demand: &Demand,
+        priority: Priority,
+        now: Timestamp,
+    ) -> Option<u64> {
+        let sums = self.upto(priority)?;
+        let hosts = room.plus(sums.held.get(ix.get())?).hosts(demand, 1);
+        hosts.then(|| sums.floors.at_least(ix.get(), room, demand, now))
+    }
+
+    /// Another such bound, from all work of the node: slower, and neither is always the higher
+    /// one.
     pub(super) fn at_least(
         &self,
         ix: NodeIx,
@@ -115,8 +154,7 @@ impl Summary {
         priority: Priority,
         now: Timestamp,
     ) -> Option<u128> {
-        let level = usize::try_from(class::level(priority)).ok()?;
-        let sums = self.upto.get(level.checked_sub(1)?)?;
+        let sums = self.upto(priority)?;
         let held = sums.held.get(ix.get())?;
         if !room.plus(held).hosts(demand, 1) {
             return None;

@@ -1,4 +1,5 @@
 mod oracle;
+mod scan;
 mod soak;
 
 use std::time::Duration;

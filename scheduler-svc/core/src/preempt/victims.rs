@@ -12,6 +12,10 @@ use super::{Loss, room::Room};
 /// Up to so many candidates on a node the cheapest set is exact in every case.
 pub const EXACT: usize = 16;
 
+/// On a GPU with up to so many candidates the GPU time of every set is computed before any set
+/// is chosen.
+const FEW: usize = 6;
+
 /// Steps of the search beyond that many candidates.
 const STEPS: u32 = 20_000;
 
@@ -107,7 +111,8 @@ fn cover(candidates: &[Candidate], gpu: usize, short: u8, bound: Option<Loss>) -
         .max()
         .unwrap_or(0);
     let least = all.saturating_sub(saves.saturating_mul(stays.into()));
-    if bound.is_some_and(|bound| least > bound.gpu) {
+    let too_much = |least: u128| bound.is_some_and(|bound| least > bound.gpu);
+    if too_much(least) || (here.len() <= FEW && too_much(least_gpu(&here, short)?)) {
         return None;
     }
     // best[n]: the cheapest way to free at least n blocks, and who goes, one bit for each. At
@@ -137,6 +142,17 @@ fn cover(candidates: &[Candidate], gpu: usize, short: u8, bound: Option<Loss>) -
         .filter(|(bit, _)| going >> bit & 1 == 1)
         .map(|(_, (index, ..))| *index);
     Some((loss, victims.collect()))
+}
+
+/// The least GPU time that frees so many blocks, of all sets.
+fn least_gpu(here: &[(usize, u8, Loss)], short: u8) -> Option<u128> {
+    if short == 0 {
+        return Some(0);
+    }
+    let ((_, frees, loss), rest) = here.split_first()?;
+    let with = least_gpu(rest, short.saturating_sub(*frees));
+    let with = with.map(|least| least.saturating_add(loss.gpu));
+    with.into_iter().chain(least_gpu(rest, short)).min()
 }
 
 /// So many entirely free GPUs: every set of that many is tried, with all who are on it.

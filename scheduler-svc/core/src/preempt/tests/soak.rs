@@ -9,17 +9,21 @@ use crate::{
 };
 
 /// A small generator; the seed is printed.
-struct Dice(u64);
+pub(super) struct Dice(u64);
 
 impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    pub(super) fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % end
     }
 
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+    pub(super) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[usize::try_from(self.below(of.len() as u64)).unwrap()]
     }
 }
@@ -151,7 +155,7 @@ fn assert_nothing_missed(cluster: &Cluster, runs: &Runs, newcomer: &Newcomer, no
 fn nobody_is_evicted_too_early_or_for_nothing_and_no_reclaim_is_missed() {
     for seed in 1..=u64::from(rounds()) {
         println!("seed {seed}");
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut dice = Dice::new(seed);
         let mut cluster = Cluster::new();
         for _ in 0..4 {
             cluster
