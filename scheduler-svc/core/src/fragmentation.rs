@@ -11,6 +11,9 @@
 //! Popularity ─▶ amount(node)            F_n, exact, in blocks x weight
 //!            └▶ Definition, Gradient    rules: by the definition, and from tables
 //! Published                             the same in floating point, as first published
+//!
+//! Gradient ─▶ Rule ─▶ Index             one cell, every demand, as the engine asks
+//!          └▶ packing::fgd::Fgd ─▶ Board    copies of nodes, class by class, as plans ask
 //! ```
 
 mod level;
@@ -27,6 +30,7 @@ use crate::{
 use level::Levels;
 pub use published::Published;
 pub use tables::Gradient;
+pub(crate) use tables::View;
 
 /// The most different needs of processors among the types of a [`Popularity`].
 pub const MAX_CPU_NEEDS: usize = 127;
@@ -53,17 +57,9 @@ impl Popularity {
             let count = counts.entry(task.without_memory()).or_default();
             *count = count.saturating_add(1);
         }
-        let all = counts
-            .values()
-            .fold(0_u64, |sum, count| sum.saturating_add(*count));
         let mut types: Vec<_> = counts.into_iter().collect();
         types.sort_by_key(|(demand, count)| (Reverse(*count), *demand));
-        let mut covered = 0_u64;
-        types.retain(|(_, count)| {
-            let wanted = covered.saturating_mul(100) < all.saturating_mul(95);
-            covered = covered.saturating_add(*count);
-            wanted
-        });
+        cover(&mut types, |(_, count)| *count);
         Self::weighted(types)
     }
 
@@ -122,6 +118,19 @@ impl Popularity {
             amount.saturating_add(u64::from(*weight).saturating_mul(fragments))
         })
     }
+}
+
+/// Keeps the first types, in their order, that together are at least 95 % of all tasks.
+pub(crate) fn cover<T>(types: &mut Vec<T>, count: impl Fn(&T) -> u64) {
+    let all = types
+        .iter()
+        .fold(0_u64, |sum, kind| sum.saturating_add(count(kind)));
+    let mut covered = 0_u64;
+    types.retain(|kind| {
+        let wanted = covered.saturating_mul(100) < all.saturating_mul(95);
+        covered = covered.saturating_add(count(kind));
+        wanted
+    });
 }
 
 /// How many of the free blocks of a node a task of this type cannot use.

@@ -24,7 +24,7 @@ pub mod policy;
 pub mod popularity;
 mod rounding;
 
-use crate::cluster::{Demand, GpuSet, Kind, KindSet, MAX_GPUS, Node};
+use crate::cluster::{Demand, GpuSet, Kind, KindSet, MAX_GPUS, Node, Shape};
 
 /// One entire GPU, in blocks.
 pub const WHOLE: u8 = cnlab_model::BLOCKS_PER_GPU;
@@ -58,6 +58,27 @@ impl Class {
     #[must_use]
     pub fn total(&self) -> u32 {
         u32::from(self.gpus).saturating_mul(u32::from(self.blocks))
+    }
+
+    /// What it wants of GPUs.
+    #[must_use]
+    pub const fn shape(&self) -> Shape {
+        match self.gpus {
+            0 => Shape::CpuOnly,
+            1 if self.blocks < WHOLE => Shape::Share(self.blocks),
+            gpus => Shape::Whole(gpus),
+        }
+    }
+
+    /// The demand of this class without memory, or `None` where there is no such demand.
+    #[must_use]
+    pub fn demand(&self) -> Option<Demand> {
+        let demand = match self.shape() {
+            Shape::CpuOnly => Demand::cpu_only(self.cpu, 0),
+            Shape::Share(blocks) => Demand::share(self.cpu, 0, blocks).ok()?,
+            Shape::Whole(gpus) => Demand::whole(self.cpu, 0, gpus).ok()?,
+        };
+        Some(demand.on(self.kinds))
     }
 
     /// Whether it takes a part of one GPU.

@@ -72,7 +72,7 @@ impl Baseline {
             Self::Packing => Box::new(Greedy::new(workload, run, Packing)),
             Self::BestFit => Box::new(Greedy::new(workload, run, BestFit)),
             Self::Fgd => {
-                let fgd = Fgd::new(&workload.classes, workload.kinds);
+                let fgd = Fgd::new(&workload.classes);
                 Box::new(Greedy::new(workload, run, fgd))
             }
         }

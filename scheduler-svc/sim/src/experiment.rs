@@ -36,8 +36,6 @@ pub struct Workload {
     pub name: String,
     /// The nodes, in the order of the trace.
     pub nodes: Vec<Free>,
-    /// How many kinds of nodes there are.
-    pub kinds: u8,
     /// The distinct classes and how many pods of the list have each.
     pub classes: Vec<Popular>,
     /// The mean memory of each class, in MiB.
@@ -87,7 +85,6 @@ impl Workload {
                 .iter()
                 .map(|host| Free::of(&host.node))
                 .collect(),
-            kinds: u8::try_from(hosts.kinds.len()).unwrap_or(u8::MAX),
             memory: memory.into_iter().zip(&count).map(mean).collect(),
             pods: pods
                 .iter()

@@ -46,7 +46,7 @@ impl<'a> Planned<'a> {
         let nodes = run.nodes.clone();
         Self {
             workload,
-            policy: policy::Policy::new(nodes, workload.kinds, popularity, settings),
+            policy: policy::Policy::new(nodes, popularity, settings),
         }
     }
 }

@@ -180,7 +180,7 @@ fn fragmentation(node: &Free, cpu: u32, gpus: &[u8], typical: &[Popular]) -> f64
 fn fgd_scores_are_the_definition() {
     let workload = Workload::read("gpuspec33").unwrap();
     let typical = fgd::typical(&workload.classes);
-    let fgd = Fgd::new(&workload.classes, workload.kinds);
+    let fgd = Fgd::new(&workload.classes);
     let mut prng = Prng::new(7, "test", "nodes");
     let mut rated = 0;
     for _ in 0..3_000 {

@@ -13,6 +13,10 @@
 //! `F(c) = unusable(c) * free + sum of lost(free of a GPU, c) + stranded(idle GPUs, c)`
 //!
 //! A placement changes the step and one or more GPUs, hence a few terms.
+//!
+//! This is the one place where the gradient is computed. Who asks differs only in what is held
+//! of a node: [`Rule`] asks for a [`Node`] of a cell, [`Fgd`](crate::packing::fgd::Fgd) for the
+//! flat copies that a plan works on. Both make a [`View`] of it, which is all that counts.
 #![expect(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
@@ -23,7 +27,7 @@
 use cnlab_model::BLOCKS_PER_GPU;
 
 use crate::{
-    cluster::{Demand, GpuSet, Kind, MAX_GPUS, Node, Shape},
+    cluster::{Demand, GpuSet, Kind, KindSet, MAX_GPUS, Node, Shape},
     placement::{Rank, Rule},
 };
 
@@ -70,7 +74,7 @@ struct Needs {
 
 /// What is looked at of a node.
 #[derive(Debug)]
-struct View<'a> {
+pub(crate) struct View<'a> {
     table: &'a Table,
     cpu_free: u32,
     step: usize,
@@ -91,13 +95,24 @@ impl Gradient {
                 .iter()
                 .map(|(demand, _)| demand.cpu_milli()),
         );
+        let mut sets: Vec<KindSet> = popularity
+            .types()
+            .iter()
+            .map(|(demand, _)| demand.kinds())
+            .collect();
+        sets.sort_unstable();
+        sets.dedup();
         let mut tables: Vec<Table> = Vec::new();
+        let mut known: Vec<Vec<bool>> = Vec::new();
         let table_of = std::array::from_fn(|number| {
-            let kind = u8::try_from(number).ok().and_then(Kind::new);
-            let table = Table::new(popularity, &needs, kind);
-            let at = tables.iter().position(|known| *known == table);
+            let Some(kind) = u8::try_from(number).ok().and_then(Kind::new) else {
+                return 0;
+            };
+            let admitted: Vec<bool> = sets.iter().map(|set| set.admits(kind)).collect();
+            let at = known.iter().position(|known| *known == admitted);
             let at = at.unwrap_or_else(|| {
-                tables.push(table);
+                tables.push(Table::new(popularity, &needs, kind));
+                known.push(admitted);
                 tables.len() - 1
             });
             // At most one table for each of the 64 kinds.
@@ -111,18 +126,26 @@ impl Gradient {
         }
     }
 
-    fn view(&self, node: &Node) -> View<'_> {
-        let free = node.blocks_free();
+    /// What counts of a node of this kind with so many free thousandths of processors and free
+    /// blocks of each of its GPUs, zero behind the last one.
+    #[inline]
+    pub(crate) fn view(
+        &self,
+        kind: Kind,
+        cpu_free: u32,
+        free: [u8; MAX_GPUS],
+        gpus: u8,
+    ) -> View<'_> {
         let mut view = View {
-            table: &self.tables[usize::from(self.table_of[usize::from(node.kind().number())])],
-            cpu_free: node.cpu_free(),
-            step: self.needs.step(node.cpu_free()),
+            table: &self.tables[usize::from(self.table_of[usize::from(kind.number())])],
+            cpu_free,
+            step: self.needs.step(cpu_free),
             free,
             present: 0,
             idle: 0,
             sum: 0,
         };
-        for free in &free[..usize::from(node.gpus())] {
+        for free in &free[..usize::from(gpus)] {
             view.present |= 1 << *free;
             view.idle += usize::from(*free == BLOCKS_PER_GPU);
             view.sum += i32::from(*free);
@@ -130,26 +153,58 @@ impl Gradient {
         view
     }
 
+    fn view_of(&self, node: &Node) -> View<'_> {
+        let (cpu_free, free) = (node.cpu_free(), node.blocks_free());
+        self.view(node.kind(), cpu_free, free, node.gpus())
+    }
+
+    /// The level of the best candidate on a node that has these thousandths of processors, the
+    /// memory and the kind. `None` where the GPUs do not suffice.
+    #[inline]
+    pub(crate) fn level(&self, view: &View<'_>, cpu_milli: u32, shape: Shape) -> Option<u8> {
+        let gain = self.best_gain(view, cpu_milli, shape, |step| view.gain(step))?;
+        Some(self.levels.level(gain.into()))
+    }
+
+    /// The first of the GPUs that are best for a share of so many blocks, as for
+    /// [`Self::level`].
+    pub(crate) fn gpu(&self, view: &View<'_>, cpu_milli: u32, blocks: u8) -> Option<usize> {
+        let step = self.needs.step(view.cpu_free - cpu_milli);
+        let same = view.gain(step);
+        let level = |free: u8| {
+            let gain = same - view.share(step, blocks, free.into());
+            self.levels.level(gain.into())
+        };
+        let best = self.level(view, cpu_milli, Shape::Share(blocks))?;
+        (0..MAX_GPUS).find(|gpu| view.free[*gpu] >= blocks && level(view.free[*gpu]) == best)
+    }
+
+    /// The fragmentation of a node, in blocks times the sum of weights.
+    pub(crate) fn amount(&self, view: &View<'_>) -> i32 {
+        view.untouched(view.step)
+    }
+
     fn rank_of(&self, gain: i32) -> Rank {
         Rank::from(self.levels.level(gain.into())) + 1
     }
 
-    /// The fragmentation that the best candidate removes, on a node that has the processors,
-    /// the memory and the kind. `untouched` is the fragmentation at a step if no GPU changes.
-    #[inline]
+    /// The fragmentation that the best candidate removes, as for [`Self::level`]. `gain` is
+    /// what falling to a step removes if no GPU changes.
+    #[inline(always)]
     fn best_gain(
         &self,
         view: &View<'_>,
-        demand: &Demand,
-        untouched: impl Fn(usize) -> i32,
+        cpu_milli: u32,
+        shape: Shape,
+        gain: impl Fn(usize) -> i32,
     ) -> Option<i32> {
-        let step = self.needs.step(view.cpu_free - demand.cpu_milli());
-        let after = match demand.shape() {
+        let step = self.needs.step(view.cpu_free - cpu_milli);
+        let after = match shape {
             Shape::CpuOnly => 0,
             Shape::Share(blocks) => view.cheapest_share(step, blocks)?,
             Shape::Whole(gpus) => view.whole(step, gpus)?,
         };
-        Some(untouched(view.step) - untouched(step) - after)
+        Some(gain(step) - after)
     }
 }
 
@@ -158,9 +213,9 @@ impl Rule for Gradient {
         if !node.fits(demand) {
             return 0;
         }
-        let view = self.view(node);
-        self.best_gain(&view, demand, |step| view.untouched(step))
-            .map_or(0, |gain| self.rank_of(gain))
+        let view = self.view_of(node);
+        self.level(&view, demand.cpu_milli(), demand.shape())
+            .map_or(0, |level| Rank::from(level) + 1)
     }
 
     fn gpus(&self, node: &Node, demand: &Demand) -> Option<GpuSet> {
@@ -170,17 +225,9 @@ impl Rule for Gradient {
         match demand.shape() {
             Shape::CpuOnly => Some(GpuSet::EMPTY),
             Shape::Whole(gpus) => node.first_idle(gpus),
-            Shape::Share(blocks) => {
-                let view = self.view(node);
-                let step = self.needs.step(view.cpu_free - demand.cpu_milli());
-                let same = view.untouched(view.step) - view.untouched(step);
-                let rank = |free: u8| self.rank_of(same - view.share(step, blocks, free.into()));
-                let room = || (0..MAX_GPUS).filter(|gpu| view.free[*gpu] >= blocks);
-                let best = room().map(|gpu| rank(view.free[gpu])).max()?;
-                room()
-                    .find(|gpu| rank(view.free[*gpu]) == best)
-                    .map(GpuSet::one)
-            }
+            Shape::Share(blocks) => self
+                .gpu(&self.view_of(node), demand.cpu_milli(), blocks)
+                .map(GpuSet::one),
         }
     }
 
@@ -189,13 +236,15 @@ impl Rule for Gradient {
             ranks.fill(0);
             return;
         }
-        let view = self.view(node);
+        let view = self.view_of(node);
         let mut row = [0; STEPS];
         view.untouched_row(&mut row);
+        let before = row[view.step];
+        let gain = |step: usize| before - row[step];
         for (rank, demand) in ranks.iter_mut().zip(demands) {
             *rank = 0;
             if node.has_room_beside_gpus(demand)
-                && let Some(gain) = self.best_gain(&view, demand, |step| row[step])
+                && let Some(gain) = self.best_gain(&view, demand.cpu_milli(), demand.shape(), gain)
             {
                 *rank = self.rank_of(gain);
             }
@@ -215,7 +264,16 @@ impl View<'_> {
         self.table.unusable[step] * self.sum + lost + self.table.stranded(self.idle, step)
     }
 
-    /// The same for every step at once.
+    /// What falling to a step removes if no GPU changes.
+    fn gain(&self, step: usize) -> i32 {
+        if step == self.step {
+            0
+        } else {
+            self.untouched(self.step) - self.untouched(step)
+        }
+    }
+
+    /// [`Self::untouched`] for every step at once.
     fn untouched_row(&self, row: &mut [i32; STEPS]) {
         let steps = self.table.steps;
         let row = &mut row[..steps];
@@ -275,7 +333,7 @@ impl View<'_> {
 }
 
 impl Table {
-    fn new(popularity: &Popularity, needs: &Needs, kind: Option<Kind>) -> Self {
+    fn new(popularity: &Popularity, needs: &Needs, kind: Kind) -> Self {
         let steps = needs.sorted.len() + 1;
         let mut table = Self {
             steps,
@@ -283,27 +341,30 @@ impl Table {
             lost: vec![0; (IDLE + 1) * steps],
             stranded: vec![0; (MAX_GPUS + 1) * steps],
         };
+        // First what each step adds to the one before, then the sums of that.
         for (demand, weight) in popularity.types() {
             let weight = i32::try_from(*weight).unwrap_or(i32::MAX);
-            let admitted = kind.is_some_and(|kind| demand.kinds().admits(kind));
-            let usable_from = if demand.gpus() > 0 && admitted {
-                needs.step(demand.cpu_milli())
-            } else {
-                steps
-            };
-            for step in 0..usable_from {
-                table.unusable[step] += weight;
+            table.unusable[0] += weight;
+            if demand.gpus() == 0 || !demand.kinds().admits(kind) {
+                continue;
             }
-            for step in usable_from..steps {
-                for (blocks, free) in (0..i32::from(demand.blocks())).enumerate() {
-                    table.lost[blocks * steps + step] += weight * free;
+            let step = needs.step(demand.cpu_milli());
+            table.unusable[step] -= weight;
+            for (blocks, free) in (0..i32::from(demand.blocks())).enumerate() {
+                table.lost[blocks * steps + step] += weight * free;
+            }
+            if let Shape::Whole(gpus) = demand.shape() {
+                for (idle, blocks) in (0..usize::from(gpus)).zip((0..).step_by(IDLE)) {
+                    let blocks: i32 = blocks;
+                    table.stranded[idle * steps + step] += weight * blocks;
                 }
-                if let Shape::Whole(gpus) = demand.shape() {
-                    for (idle, blocks) in (0..usize::from(gpus)).zip((0..).step_by(IDLE)) {
-                        let blocks: i32 = blocks;
-                        table.stranded[idle * steps + step] += weight * blocks;
-                    }
-                }
+            }
+        }
+        let rows = table.lost.chunks_mut(steps);
+        let rows = rows.chain(table.stranded.chunks_mut(steps));
+        for row in rows.chain([&mut table.unusable[..]]) {
+            for step in 1..steps {
+                row[step] += row[step - 1];
             }
         }
         table

@@ -22,7 +22,6 @@ const PLANS: u64 = 12;
 #[derive(Debug, Clone)]
 pub struct Policy {
     settings: Settings,
-    kinds: u8,
     popularity: Popularity,
     /// What is free.
     now: Board<Fgd>,
@@ -50,10 +49,10 @@ pub struct Answer {
 }
 
 impl Policy {
-    /// A policy for nodes, in the order that breaks ties; `kinds` is how many kinds there are.
+    /// A policy for nodes, in the order that breaks ties.
     #[must_use]
-    pub fn new(nodes: Vec<Free>, kinds: u8, popularity: Popularity, settings: Settings) -> Self {
-        let fgd = Fgd::new(&[], kinds);
+    pub fn new(nodes: Vec<Free>, popularity: Popularity, settings: Settings) -> Self {
+        let fgd = Fgd::new(&[]);
         let held = if settings.moves > 0 {
             vec![Vec::new(); nodes.len()]
         } else {
@@ -61,7 +60,6 @@ impl Policy {
         };
         Self {
             settings,
-            kinds,
             popularity,
             spare: Board::new(nodes.clone(), fgd.clone()),
             now: Board::new(nodes, fgd),
@@ -108,7 +106,7 @@ impl Policy {
                 .enumerate()
                 .map(|(id, expected)| (expected.class, id))
                 .collect();
-            let fgd = Fgd::new(&popular(&self.expected), self.kinds);
+            let fgd = Fgd::new(&popular(&self.expected));
             self.now.rescore(fgd.clone());
             self.spare.rescore(fgd);
         }

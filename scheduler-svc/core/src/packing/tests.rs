@@ -187,7 +187,7 @@ fn a_board_decides_as_a_scan_does() {
             count: e.count,
         })
         .collect();
-    let fgd = Fgd::new(&popular, 2);
+    let fgd = Fgd::new(&popular);
     let mut board = Board::new(nodes(&mut rng, 40), fgd.clone());
     let mut decided = 0;
     for _ in 0..1_500 {
@@ -229,7 +229,7 @@ fn fragmentation_is_that_of_the_definition() {
             count: e.count,
         })
         .collect();
-    let fgd = Fgd::new(&popular, 2);
+    let fgd = Fgd::new(&popular);
     let types = fgd::typical(&popular).into_iter().map(|popular| {
         let class = popular.class;
         let demand = match class.gpus {
@@ -317,7 +317,7 @@ fn a_task_that_fits_is_placed() {
                 Popularity::known(expected(&mut rng))
             };
             let mut free = nodes(&mut rng, 50);
-            let mut policy = Policy::new(free.clone(), 2, popularity, settings);
+            let mut policy = Policy::new(free.clone(), popularity, settings);
             let mut held: BTreeMap<usize, (usize, GpuSet, Demand)> = BTreeMap::new();
             let (mut moved, mut none) = (0, 0);
             let mut answers = Vec::new();
