@@ -26,6 +26,8 @@ use crate::{
 
 /// Longest family name of a GPU.
 const MAX_GPU_TYPE: usize = 64;
+/// Most GPUs of one grant: no machine has more.
+const MAX_SLICES: usize = 16;
 const PAGE: u16 = 100;
 const MAX_PAGE: u16 = 1000;
 
@@ -69,15 +71,27 @@ pub(crate) fn encode_identity(
 }
 
 pub(crate) fn decode_opening(request: pb::OpenUsageRequest) -> Result<Opening, Error> {
-    let slice = request
-        .slice
-        .ok_or_else(|| FieldError::new("slice", "is required"))?;
-    let blocks = decode_blocks("slice.blocks", &slice.blocks)?;
-    if blocks.is_empty() {
-        return Err(FieldError::new("slice.blocks", "is empty").into());
+    let mut blocks = 0_u16;
+    let mut gpu_type: Option<String> = None;
+    if !(1..=MAX_SLICES).contains(&request.slices.len()) {
+        return Err(FieldError::new("slices", format!("has 1 to {MAX_SLICES} elements")).into());
     }
-    if slice.gpu_type.is_empty() || slice.gpu_type.len() > MAX_GPU_TYPE {
-        return Err(FieldError::new("slice.gpu_type", "has 1 to 64 bytes").into());
+    for (at, slice) in request.slices.into_iter().enumerate() {
+        let wrong = |field: &str, problem: &str| {
+            Err(FieldError::new(format!("slices[{at}].{field}"), problem).into())
+        };
+        let of_it = decode_blocks(&format!("slices[{at}].blocks"), &slice.blocks)?;
+        if of_it.is_empty() {
+            return wrong("blocks", "is empty");
+        }
+        if slice.gpu_type.is_empty() || slice.gpu_type.len() > MAX_GPU_TYPE {
+            return wrong("gpu_type", "has 1 to 64 bytes");
+        }
+        let first = gpu_type.get_or_insert_with(|| slice.gpu_type.clone());
+        if *first != slice.gpu_type {
+            return wrong("gpu_type", "is not the type of the first slice");
+        }
+        blocks = blocks.saturating_add(of_it.count().into());
     }
     let workload = &request.workload_id;
     if workload.parse::<ServerId>().is_err() && workload.parse::<RunId>().is_err() {
@@ -88,8 +102,8 @@ pub(crate) fn decode_opening(request: pb::OpenUsageRequest) -> Result<Opening, E
         user_id: parse_field("user_id", &request.user_id)?,
         project: parse_field("project", &request.project)?,
         workload_id: request.workload_id,
-        gpu_type: slice.gpu_type,
-        blocks: blocks.count(),
+        gpu_type: gpu_type.unwrap_or_default(),
+        blocks,
         started_at: decode_timestamp("started_at", request.started_at.as_ref())?,
     })
 }

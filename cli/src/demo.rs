@@ -63,6 +63,7 @@ async fn first(session: &Session, console: &mut Console) -> Result<pb::Server> {
         name: SERVER.to_owned(),
         image: IMAGE.to_owned(),
         profile: profile.name.clone(),
+        gpus: None,
         storage: storage.to_owned(),
         with_heavy_packages: false,
         wait: WaitArgs::default(),

@@ -58,7 +58,7 @@ pub enum GatewayError {
     /// A field of the body, the query or the path makes no sense.
     #[error("{field}: {problem}")]
     Field {
-        /// Its path, such as `grant.slice.blocks[0]`.
+        /// Its path, such as `grant.slices[0].blocks[0]`.
         field: String,
         /// What is wrong with it.
         problem: String,

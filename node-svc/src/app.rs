@@ -449,9 +449,7 @@ fn ask(holder: Holder, launch: &Launch) -> Ask {
     Ask {
         workload: holder.workload,
         fence: holder.fence,
-        gpu: launch.slice.gpu.clone(),
-        blocks: launch.slice.blocks,
-        vram_bytes: launch.slice.vram_bytes,
+        slices: launch.slices.clone(),
     }
 }
 

@@ -6,16 +6,18 @@ use cnlab_proto::{
     model::v1 as model,
     node::v1 as pb,
 };
-use node_core::{Holder, Phase, WorkloadId};
+use node_core::{Holder, Phase, Slice, WorkloadId};
 
 use crate::{
-    app::life::{Command, EndCause, Facts, Launch, Slice, Snapshot},
+    app::life::{Command, EndCause, Facts, Launch, Snapshot},
     failure::Failure,
     ports::{Exit, GpuFacts},
 };
 
 /// Longest requirement line of an image.
 const REQUIREMENT: usize = 500;
+/// Most slices of one grant: no machine has more GPUs than that.
+const MAX_SLICES: usize = 16;
 
 pub(crate) fn decode_workload_id(text: &str) -> Result<WorkloadId, FieldError> {
     parse_field("workload_id", text)
@@ -41,9 +43,10 @@ pub(crate) fn decode_launch(
     let grant = request
         .grant
         .ok_or_else(|| FieldError::new("grant", "is required"))?;
-    let slice = grant
-        .slice
-        .ok_or_else(|| FieldError::new("grant.slice", "is required"))?;
+    if !(1..=MAX_SLICES).contains(&grant.slices.len()) {
+        let problem = format!("has 1 to {MAX_SLICES} slices");
+        return Err(FieldError::new("grant.slices", problem));
+    }
     if grant.fence == 0 {
         return Err(FieldError::new("grant.fence", "is required"));
     }
@@ -69,11 +72,11 @@ pub(crate) fn decode_launch(
         name.as_str().to_owned()
     };
     let launch = Launch {
-        slice: Slice {
-            blocks: decode_blocks("grant.slice.blocks", &slice.blocks)?,
-            gpu: slice.gpu_uuid,
-            vram_bytes: slice.vram_bytes,
-        },
+        slices: grant
+            .slices
+            .into_iter()
+            .map(decode_slice)
+            .collect::<Result<_, _>>()?,
         image: image.name,
         packages: image.packages,
         heavy_packages: image.heavy_packages,
@@ -86,6 +89,14 @@ pub(crate) fn decode_launch(
         command: decode_command(holder.workload, request.command)?,
     };
     Ok((holder, launch))
+}
+
+fn decode_slice(slice: model::Slice) -> Result<Slice, FieldError> {
+    Ok(Slice {
+        blocks: decode_blocks("grant.slices.blocks", &slice.blocks)?,
+        gpu: slice.gpu_uuid,
+        vram_bytes: slice.vram_bytes,
+    })
 }
 
 /// A run has a command, a server has none.
@@ -239,7 +250,7 @@ mod tests {
             grant: Some(model::Grant {
                 id: "grt_00000000000000000000000007".to_owned(),
                 fence: 3,
-                slice: Some(model::Slice {
+                slices: vec![model::Slice {
                     gpu_uuid: "SIM-1".to_owned(),
                     gpu_type: "H100".to_owned(),
                     blocks: vec![model::BlockRange {
@@ -248,7 +259,7 @@ mod tests {
                     }],
                     vram_bytes: 20 << 30,
                     isolation: model::IsolationClass::Soft.into(),
-                }),
+                }],
             }),
             image: Some(pb::ImageRecipe {
                 name: "pytorch:2.4-cuda12.4".to_owned(),
@@ -267,7 +278,7 @@ mod tests {
     fn a_whole_request_is_understood() {
         let (holder, launch) = decode_launch(request()).unwrap();
         assert_eq!(holder.fence, 3);
-        assert_eq!(launch.slice.blocks.to_string(), "0-24");
+        assert_eq!(launch.slices[0].blocks.to_string(), "0-24");
         assert_eq!(launch.hostname, "first-experiment");
         let mut nameless = request();
         nameless.display_name.clear();
@@ -317,8 +328,8 @@ mod tests {
         type Change = fn(&mut pb::LaunchWorkloadRequest);
         let cases: [(&str, Change); 9] = [
             ("grant", |r| r.grant = None),
-            ("grant.slice", |r| {
-                r.grant.as_mut().unwrap().slice = None;
+            ("grant.slices", |r| {
+                r.grant.as_mut().unwrap().slices.clear();
             }),
             ("grant.fence", |r| r.grant.as_mut().unwrap().fence = 0),
             ("workload_id", |r| r.workload_id = "../../x".to_owned()),

@@ -54,7 +54,9 @@ impl Fault for NodeError {
                 ErrorKind::Precondition
             }
             Self::Refused(Refused::UnknownGpu { .. }) | Self::NoWorkload(_) => ErrorKind::NotFound,
-            Self::Refused(Refused::NoBlocks | Refused::NoFence) => ErrorKind::Invalid,
+            Self::Refused(Refused::NoBlocks | Refused::NoFence | Refused::GpuTwice { .. }) => {
+                ErrorKind::Invalid
+            }
             Self::Refused(Refused::MemoryTooLarge { .. }) => ErrorKind::Exhausted,
             Self::VolumeInUse { .. } => ErrorKind::Precondition,
             Self::Storage { source, .. } if disk::is_full(source) => ErrorKind::Exhausted,
@@ -68,7 +70,9 @@ impl Fault for NodeError {
                 "FENCE_TOO_LOW"
             }
             Self::Refused(Refused::UnknownGpu { .. }) => "GPU_NOT_FOUND",
-            Self::Refused(Refused::NoBlocks | Refused::NoFence) => "GRANT_INVALID",
+            Self::Refused(Refused::NoBlocks | Refused::NoFence | Refused::GpuTwice { .. }) => {
+                "GRANT_INVALID"
+            }
             Self::Refused(Refused::MemoryTooLarge { .. }) => "GPU_MEMORY_EXHAUSTED",
             Self::NoWorkload(_) => "WORKLOAD_NOT_FOUND",
             Self::VolumeInUse { .. } => "VOLUME_IN_USE",

@@ -4,7 +4,7 @@ use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use cnlab_model::Blocks;
-use node_core::Holder;
+use node_core::{Holder, Slice};
 use node_sandbox::{Deadline, Lease, RuntimeLimit};
 use thiserror::Error;
 
@@ -23,17 +23,6 @@ pub struct GpuFacts {
     pub simulated: bool,
     /// Version of the driver; `simulated` for a simulated GPU.
     pub driver_version: String,
-}
-
-/// A share of one GPU.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SliceAsk {
-    /// UUID of the GPU.
-    pub gpu: String,
-    /// Which blocks.
-    pub blocks: Blocks,
-    /// Memory limit in bytes.
-    pub vram_bytes: u64,
 }
 
 /// What a workload gets to reach its slice, and how far that binds it.
@@ -92,20 +81,20 @@ pub trait Gpus: fmt::Debug + Send + Sync {
     /// What there is. The list is not empty and does not change.
     fn facts(&self) -> &[GpuFacts];
 
-    /// Makes a slice usable for one life of a workload. Doing it twice is doing it once.
+    /// Makes slices usable for one life of a workload. Doing it twice is doing it once.
     ///
     /// # Errors
     /// See [`GpuError`]; nothing changed.
-    async fn attach(&self, holder: Holder, slice: &SliceAsk) -> Result<Attachment, GpuError>;
+    async fn attach(&self, holder: Holder, slices: &[Slice]) -> Result<Attachment, GpuError>;
 
-    /// Takes the slice back; a life that has none is no error.
+    /// Takes its slices back; a life that has none is no error.
     ///
     /// # Errors
     /// [`GpuError::State`] when that cannot be kept.
     async fn detach(&self, holder: Holder) -> Result<(), GpuError>;
 
     /// Who has what at this moment.
-    async fn attached(&self) -> Vec<(Holder, SliceAsk)>;
+    async fn attached(&self) -> Vec<(Holder, Slice)>;
 }
 
 /// Everything that a runner needs to start one life of a workload.

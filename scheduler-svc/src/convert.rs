@@ -10,7 +10,7 @@ use std::{
 use cnlab_model::{
     Blocks,
     gpu::family,
-    id::{GrantId, NodeId, WorkloadId},
+    id::{NodeId, WorkloadId},
 };
 use cnlab_proto::{
     convert::{FieldError, encode_blocks, encode_duration, encode_timestamp, parse_field},
@@ -30,8 +30,8 @@ use crate::{
         view::View,
     },
     config::NotebookConfig,
-    ports::{EndCause, Launch, Recipe, Slice, Workload, WorkloadState},
-    store::record::{Exit, Failure, Gpu, Grant, Node, RuntimeFacts},
+    ports::{EndCause, Launch, Recipe, Workload, WorkloadState},
+    store::record::{Exit, Failure, Gpu, Grant, Node, RuntimeFacts, Slice},
 };
 
 // --- out
@@ -44,26 +44,22 @@ fn isolation(blocks: u8) -> model::IsolationClass {
     }
 }
 
-pub(crate) fn encode_slice(slice: &Slice) -> model::Slice {
-    model::Slice {
+pub(crate) fn encode_slices(gpu_type: &str, slices: &[Slice]) -> Vec<model::Slice> {
+    let encode = |slice: &Slice| model::Slice {
         gpu_uuid: slice.gpu_uuid.clone(),
-        gpu_type: slice.gpu_type.clone(),
+        gpu_type: gpu_type.to_owned(),
         blocks: encode_blocks(slice.blocks),
         vram_bytes: slice.vram_bytes,
         isolation: isolation(slice.blocks.count()).into(),
-    }
+    };
+    slices.iter().map(encode).collect()
 }
 
-fn encode_grant(grant: Grant) -> model::Grant {
+fn encode_grant(grant: &Grant) -> model::Grant {
     model::Grant {
         id: grant.id.to_string(),
         fence: grant.fence,
-        slice: Some(encode_slice(&Slice {
-            gpu_uuid: grant.gpu_uuid,
-            gpu_type: grant.gpu_type,
-            blocks: grant.blocks,
-            vram_bytes: grant.vram_bytes,
-        })),
+        slices: encode_slices(&grant.gpu_type, &grant.slices),
     }
 }
 
@@ -137,7 +133,7 @@ pub(crate) fn encode_server(view: View, notebook: &NotebookConfig) -> pb::Server
         eta: view.eta.map(encode_duration),
         node_id: server.node.map(String::from).unwrap_or_default(),
         node_name: view.node_name.unwrap_or_default(),
-        grant: view.grant.map(encode_grant),
+        grant: view.grant.as_ref().map(encode_grant),
         created_at: Some(encode_timestamp(server.created_at)),
         started_at: server.started_at.map(encode_timestamp),
         ready_at: server.ready_at.map(encode_timestamp),
@@ -146,6 +142,7 @@ pub(crate) fn encode_server(view: View, notebook: &NotebookConfig) -> pb::Server
         runtime: server.runtime.map(encode_runtime),
         version: server.version,
         install_heavy: server.install_heavy,
+        gpus: server.gpus.into(),
     }
 }
 
@@ -215,11 +212,11 @@ fn encode_recipe(image: Recipe) -> node::ImageRecipe {
 pub(crate) fn encode_launch(launch: Launch) -> node::LaunchWorkloadRequest {
     node::LaunchWorkloadRequest {
         workload_id: launch.workload.to_string(),
-        grant: Some(encode_launch_grant(
-            launch.grant,
-            launch.fence,
-            &launch.slice,
-        )),
+        grant: Some(model::Grant {
+            id: launch.grant.to_string(),
+            fence: launch.fence,
+            slices: encode_slices(&launch.gpu_type, &launch.slices),
+        }),
         image: Some(encode_recipe(launch.image)),
         install_heavy: launch.install_heavy,
         volume_id: launch.volume.to_string(),
@@ -234,14 +231,6 @@ pub(crate) fn encode_launch(launch: Launch) -> node::LaunchWorkloadRequest {
     }
 }
 
-fn encode_launch_grant(id: GrantId, fence: u64, slice: &Slice) -> model::Grant {
-    model::Grant {
-        id: id.to_string(),
-        fence,
-        slice: Some(encode_slice(slice)),
-    }
-}
-
 // --- in
 
 pub(crate) fn decode_new_server(request: pb::CreateServerRequest) -> NewServer {
@@ -252,6 +241,7 @@ pub(crate) fn decode_new_server(request: pb::CreateServerRequest) -> NewServer {
         storage_bytes: request.storage_bytes,
         project: request.project,
         install_heavy: request.install_heavy,
+        gpus: request.gpus,
     }
 }
 
@@ -493,12 +483,15 @@ mod tests {
     fn slices_keep_their_blocks() {
         let slice = Slice {
             gpu_uuid: "GPU-1".to_owned(),
-            gpu_type: "H100".to_owned(),
             blocks: "3-7,50".parse().unwrap(),
             vram_bytes: 1,
         };
-        let wire = encode_slice(&slice);
+        let wire = encode_slices("H100", std::slice::from_ref(&slice));
+        let [wire] = wire.as_slice() else {
+            panic!("{wire:?}");
+        };
         assert_eq!(decode_blocks("blocks", &wire.blocks), Ok(slice.blocks));
+        assert_eq!(wire.gpu_type, "H100");
         assert_eq!(wire.isolation(), model::IsolationClass::Soft);
     }
 }

@@ -33,6 +33,14 @@ pub(crate) enum SchedulerError {
         why: String,
         nearest: Option<String>,
     },
+    #[error("{problem}")]
+    GpusInvalid { problem: String },
+    #[error("no node has {wanted} GPUs of type {family}: the most on one is {most}")]
+    GpusTooMany {
+        family: String,
+        wanted: u8,
+        most: u8,
+    },
     #[error("a server needs storage of at least 1 byte")]
     StorageZero,
     #[error("a volume of {} is larger than the largest disk of {}", ByteSize(*wanted), ByteSize(*largest))]
@@ -120,9 +128,11 @@ impl Fault for SchedulerError {
             | Self::StorageZero
             | Self::StorageTooLarge { .. }
             | Self::PageToken
+            | Self::GpusInvalid { .. }
             | Self::PageSize => ErrorKind::Invalid,
             Self::NoProject
             | Self::ProfileUnavailable { .. }
+            | Self::GpusTooMany { .. }
             | Self::VolumeElsewhere { .. }
             | Self::NotNow(_)
             | Self::NotReady { .. }
@@ -151,6 +161,8 @@ impl Fault for SchedulerError {
             Self::ImageUnknown { .. } => "IMAGE_NOT_FOUND",
             Self::ProfileUnknown { .. } => "PROFILE_NOT_FOUND",
             Self::ProfileUnavailable { .. } => "PROFILE_UNAVAILABLE",
+            Self::GpusInvalid { .. } => "GPUS_INVALID",
+            Self::GpusTooMany { .. } => "GPUS_TOO_MANY",
             Self::StorageZero => "STORAGE_INVALID",
             Self::StorageTooLarge { .. } => "STORAGE_TOO_LARGE",
             Self::VolumeElsewhere { .. } => "VOLUME_UNREACHABLE",
@@ -214,6 +226,10 @@ impl Fault for SchedulerError {
             Self::ProfileUnavailable { nearest: None, .. } => {
                 "see `cnlab profiles list`, or let a node with such a GPU join".to_owned()
             }
+            Self::GpusInvalid { .. } => {
+                "take a profile that is an entire GPU, such as h100-full, with --gpus".to_owned()
+            }
+            Self::GpusTooMany { most, .. } => format!("ask for at most --gpus {most}"),
             Self::StorageZero => "ask for a size such as --storage 50gb".to_owned(),
             Self::StorageTooLarge { largest, .. } => {
                 format!("ask for at most {}", ByteSize(*largest))
@@ -266,6 +282,7 @@ impl Fault for SchedulerError {
         match self {
             Self::NameInvalid(_) => Some("name"),
             Self::StorageZero | Self::StorageTooLarge { .. } => Some("storage_bytes"),
+            Self::GpusInvalid { .. } | Self::GpusTooMany { .. } => Some("gpus"),
             Self::ImageUnknown { .. } => Some("image"),
             Self::ProfileUnknown { .. } | Self::ProfileUnavailable { .. } => Some("profile"),
             Self::ProjectUnknown { .. } => Some("project"),

@@ -4,7 +4,7 @@ use std::{pin::Pin, time::Duration};
 
 use async_trait::async_trait;
 use cnlab_model::{
-    Blocks, Timestamp,
+    Timestamp,
     id::{GrantId, ServerId, UserId, VolumeId, WorkloadId},
 };
 use scheduler_core::server::Phase;
@@ -12,17 +12,8 @@ use tokio_stream::Stream;
 
 use crate::{
     error::CallError,
-    store::record::{Exit, Failure, RuntimeFacts},
+    store::record::{Exit, Failure, RuntimeFacts, Slice},
 };
-
-/// A slice with its right.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Slice {
-    pub(crate) gpu_uuid: String,
-    pub(crate) gpu_type: String,
-    pub(crate) blocks: Blocks,
-    pub(crate) vram_bytes: u64,
-}
 
 /// How a node makes the software of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +31,8 @@ pub(crate) struct Launch {
     pub(crate) display_name: String,
     pub(crate) grant: GrantId,
     pub(crate) fence: u64,
-    pub(crate) slice: Slice,
+    pub(crate) gpu_type: String,
+    pub(crate) slices: Vec<Slice>,
     pub(crate) image: Recipe,
     pub(crate) install_heavy: bool,
     pub(crate) volume: VolumeId,
@@ -147,7 +139,8 @@ pub(crate) struct Usage {
     pub(crate) owner: UserId,
     pub(crate) project: String,
     pub(crate) workload: WorkloadId,
-    pub(crate) slice: Slice,
+    pub(crate) gpu_type: String,
+    pub(crate) slices: Vec<Slice>,
     pub(crate) started_at: Timestamp,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Opening {
     pub(crate) project: ProjectName,
     pub(crate) workload_id: String,
     pub(crate) gpu_type: String,
-    pub(crate) blocks: u8,
+    pub(crate) blocks: u16,
     pub(crate) started_at: Timestamp,
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Usage {
     pub(crate) project: ProjectName,
     pub(crate) workload_id: String,
     pub(crate) gpu_type: String,
-    pub(crate) blocks: u8,
+    pub(crate) blocks: u16,
     pub(crate) started_at: Timestamp,
     pub(crate) ended_at: Option<Timestamp>,
 }
@@ -140,7 +140,7 @@ impl TryFrom<Model> for Usage {
                 .map_err(|_| Error::Row("project of an interval"))?,
             workload_id: row.workload_id,
             gpu_type: row.gpu_type,
-            blocks: u8::try_from(row.blocks).map_err(|_| Error::Row("blocks of an interval"))?,
+            blocks: u16::try_from(row.blocks).map_err(|_| Error::Row("blocks of an interval"))?,
             started_at: Timestamp(row.started_at),
             ended_at: row.ended_at.map(Timestamp),
         })

@@ -25,7 +25,7 @@ fn opening(bench_user: &str, number: u128, started_at: Timestamp) -> pb::OpenUsa
         user_id: bench_user.to_owned(),
         project: "local/default".to_owned(),
         workload_id: server(number).to_string(),
-        slice: Some(model::Slice {
+        slices: vec![model::Slice {
             gpu_uuid: "SIM-1".to_owned(),
             gpu_type: "H100".to_owned(),
             blocks: vec![
@@ -40,7 +40,7 @@ fn opening(bench_user: &str, number: u128, started_at: Timestamp) -> pb::OpenUsa
             ],
             vram_bytes: 20 << 30,
             isolation: model::IsolationClass::Soft.into(),
-        }),
+        }],
         started_at: Some(at(started_at)),
     }
 }
@@ -154,7 +154,7 @@ pub(crate) async fn wrong_usage_names_its_field(bench: Bench) {
     let good = || opening(&user, 1, NOON);
     let slice = |change: &dyn Fn(&mut model::Slice)| {
         let mut request = good();
-        change(request.slice.as_mut().unwrap());
+        change(&mut request.slices[0]);
         request
     };
     let run = |first, count| vec![model::BlockRange { first, count }];
@@ -189,10 +189,10 @@ pub(crate) async fn wrong_usage_names_its_field(bench: Bench) {
         ),
         (
             pb::OpenUsageRequest {
-                slice: None,
+                slices: Vec::new(),
                 ..good()
             },
-            "slice",
+            "slices",
         ),
         (
             pb::OpenUsageRequest {
@@ -201,12 +201,15 @@ pub(crate) async fn wrong_usage_names_its_field(bench: Bench) {
             },
             "started_at",
         ),
-        (slice(&|slice| slice.blocks.clear()), "slice.blocks"),
-        (slice(&|slice| slice.blocks = run(99, 2)), "slice.blocks[0]"),
-        (slice(&|slice| slice.gpu_type.clear()), "slice.gpu_type"),
+        (slice(&|slice| slice.blocks.clear()), "slices[0].blocks"),
+        (
+            slice(&|slice| slice.blocks = run(99, 2)),
+            "slices[0].blocks[0]",
+        ),
+        (slice(&|slice| slice.gpu_type.clear()), "slices[0].gpu_type"),
         (
             slice(&|slice| slice.gpu_type = "H".repeat(65)),
-            "slice.gpu_type",
+            "slices[0].gpu_type",
         ),
     ] {
         let status = bench.meter().open_usage(request).await.unwrap_err();

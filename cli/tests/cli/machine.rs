@@ -134,7 +134,7 @@ fn created_servers_are_one_document_with_the_names_of_the_http_api() {
     assert_eq!(server["kind"], "Server");
     assert_eq!(server["state"], "SERVER_STATE_READY");
     assert_eq!(server["storageBytes"], "1000000000");
-    assert_eq!(server["grant"]["slice"]["blocks"][0]["count"], 25);
+    assert_eq!(server["grant"]["slices"][0]["blocks"][0]["count"], 25);
     assert_eq!(server["runtime"]["simulatedGpu"], true);
     assert_eq!(server["installHeavy"], false);
     let ran = create(&world, "two", "h100-25pct", &["-o", "name", "-q"]).ok();

@@ -259,10 +259,10 @@ mod tests {
         let request = pb::CreateServerRequest::decode(bytes).unwrap();
         assert_eq!(request.storage_bytes, 50 << 30);
         assert!(request.install_heavy);
-        let json = br#"{"grant":{"fence":7,"slice":{"isolation":"ISOLATION_CLASS_SOFT","blocks":[{"first":3,"count":2}]}},"eta":"1.5s","createdAt":"2026-01-02T03:04:05Z"}"#;
+        let json = br#"{"grant":{"fence":7,"slices":[{"isolation":"ISOLATION_CLASS_SOFT","blocks":[{"first":3,"count":2}]}]},"eta":"1.5s","createdAt":"2026-01-02T03:04:05Z"}"#;
         let bytes = from_json(&descriptor("cnlab.scheduler.v1.Server"), json, &vec![]).unwrap();
         let server = pb::Server::decode(bytes).unwrap();
-        let slice = server.grant.unwrap().slice.unwrap();
+        let slice = server.grant.unwrap().slices.remove(0);
         assert_eq!(slice.isolation(), model::IsolationClass::Soft);
         assert_eq!(slice.blocks[0].first, 3);
         assert_eq!(server.eta.unwrap().nanos, 500_000_000);
@@ -276,14 +276,14 @@ mod tests {
         assert_eq!(
             refused(
                 server,
-                r#"{"grant":{"slice":{"blocks":[{"first":1},{"first":-1}]}}}"#
+                r#"{"grant":{"slices":[{"blocks":[{"first":1},{"first":-1}]}]}}"#
             )
             .0,
-            "grant.slice.blocks[1].first"
+            "grant.slices[0].blocks[1].first"
         );
         assert_eq!(
-            refused(server, r#"{"grant":{"slice":{"block":[]}}}"#).0,
-            "grant.slice.block"
+            refused(server, r#"{"grant":{"slices":[{"block":[]}]}}"#).0,
+            "grant.slices[0].block"
         );
         assert_eq!(
             refused(server, r#"{"runtime":{"installed":["a",1]}}"#).0,

@@ -7,7 +7,7 @@
 //! A mark is kept per block, not per GPU: two grants for different blocks of one GPU may arrive in
 //! either order, and both are right. For the blocks that they share, the higher fence wins.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cnlab_model::{BLOCKS_PER_GPU, Blocks};
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,13 @@ pub struct Ask {
     pub workload: WorkloadId,
     /// The fence of its grant.
     pub fence: u64,
+    /// Its slices, each on another GPU: it gets all of them or none.
+    pub slices: Vec<Slice>,
+}
+
+/// A share of one GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slice {
     /// Driver UUID of the GPU.
     pub gpu: String,
     /// Which blocks of it.
@@ -69,6 +76,12 @@ pub enum Refused {
     /// A claim on nothing.
     #[error("the grant names no blocks")]
     NoBlocks,
+    /// Two slices of one grant lie on one GPU.
+    #[error("the grant names {gpu} twice")]
+    GpuTwice {
+        /// The UUID.
+        gpu: String,
+    },
     /// Fences begin at 1.
     #[error("the grant has no fence")]
     NoFence,
@@ -174,7 +187,8 @@ impl Book {
     /// Whether this life holds its blocks, undisturbed by a newer fence.
     #[must_use]
     pub fn holds(&self, holder: Holder) -> bool {
-        self.claims_of(holder).any(|claim| !claim.leaving)
+        let mut mine = self.claims_of(holder).peekable();
+        mine.peek().is_some() && mine.all(|claim| !claim.leaving)
     }
 
     /// Lives that must be seen gone before this one may start.
@@ -238,6 +252,26 @@ impl GpuPage {
             .unwrap_or(0)
     }
 
+    /// Bytes of memory that are left when these blocks and all of this workload are given up.
+    fn memory_without(&self, workload: WorkloadId, blocks: Blocks) -> u64 {
+        let staying = self.claims.iter().filter(|claim| {
+            !claim.leaving && !claim.blocks.overlaps(blocks) && claim.workload != workload
+        });
+        let held = staying.fold(0_u64, |sum, claim| sum.saturating_add(claim.vram_bytes));
+        self.memory_bytes.saturating_sub(held)
+    }
+
+    fn enter(&mut self, ask: &Ask, slice: &Slice) {
+        self.claims.push(Claim {
+            workload: ask.workload,
+            fence: ask.fence,
+            blocks: slice.blocks,
+            vram_bytes: slice.vram_bytes,
+            leaving: false,
+        });
+        self.mark(slice.blocks, ask.fence);
+    }
+
     fn mark(&mut self, blocks: Blocks, fence: u64) {
         for mark in &mut self.marks {
             mark.blocks = mark.blocks.minus(blocks);
@@ -255,28 +289,19 @@ impl GpuPage {
 /// # Errors
 /// See [`Refused`]; the book is as it was.
 pub fn carve(book: &Book, ask: &Ask) -> Result<(Book, Effects), Refused> {
-    if ask.blocks.is_empty() {
-        return Err(Refused::NoBlocks);
-    }
-    if ask.fence == 0 {
-        return Err(Refused::NoFence);
-    }
-    let page = book
-        .gpus
-        .get(&ask.gpu)
-        .filter(|page| page.present)
-        .ok_or_else(|| Refused::UnknownGpu {
-            gpu: ask.gpu.clone(),
-        })?;
+    let pages = checked(book, ask)?;
     let me = Holder {
         workload: ask.workload,
         fence: ask.fence,
     };
-    let repeated = page
-        .claims
-        .iter()
-        .any(|claim| claim.holder() == me && claim.blocks == ask.blocks && !claim.leaving);
-    if repeated {
+    let holds = |page: &GpuPage, slice: &Slice| {
+        page.claims
+            .iter()
+            .any(|claim| claim.holder() == me && claim.blocks == slice.blocks && !claim.leaving)
+    };
+    if book.claims_of(me).count() == pages.len()
+        && pages.iter().all(|(slice, page)| holds(page, slice))
+    {
         let effects = Effects {
             end_first: book.in_the_way(me),
             persist: false,
@@ -290,54 +315,72 @@ pub fn carve(book: &Book, ask: &Ask) -> Result<(Book, Effects), Refused> {
         .values()
         .flat_map(|page| &page.claims)
         .filter(|claim| claim.workload == ask.workload)
-        .map(|claim| claim.fence)
-        .max()
-        .unwrap_or(0);
-    let seen = page.seen(ask.blocks).max(own);
+        .map(|claim| claim.fence);
+    let others = pages.iter().map(|(slice, page)| page.seen(slice.blocks));
+    let seen = own.chain(others).max().unwrap_or(0);
     if ask.fence <= seen {
         return Err(Refused::FenceTooLow {
             fence: ask.fence,
             seen,
         });
     }
-    let staying: u64 = page
-        .claims
-        .iter()
-        .filter(|claim| {
-            !claim.leaving && !claim.blocks.overlaps(ask.blocks) && claim.workload != ask.workload
-        })
-        .fold(0, |sum, claim| sum.saturating_add(claim.vram_bytes));
-    let left = page.memory_bytes.saturating_sub(staying);
-    if ask.vram_bytes > left {
-        return Err(Refused::MemoryTooLarge {
-            gpu: ask.gpu.clone(),
-            wanted: ask.vram_bytes,
-            left,
-        });
+    for (slice, page) in &pages {
+        let left = page.memory_without(ask.workload, slice.blocks);
+        if slice.vram_bytes > left {
+            return Err(Refused::MemoryTooLarge {
+                gpu: slice.gpu.clone(),
+                wanted: slice.vram_bytes,
+                left,
+            });
+        }
     }
 
     let mut next = book.clone();
-    for (uuid, page) in &mut next.gpus {
+    // Who loses one of its slices leaves all of them.
+    let displaced: BTreeSet<Holder> = pages
+        .iter()
+        .flat_map(|(slice, page)| page.claims.iter().map(move |claim| (*slice, claim)))
+        .filter(|(slice, claim)| claim.blocks.overlaps(slice.blocks))
+        .map(|(_, claim)| claim.holder())
+        .collect();
+    for page in next.gpus.values_mut() {
         for claim in &mut page.claims {
-            let displaced = *uuid == ask.gpu && claim.blocks.overlaps(ask.blocks);
-            claim.leaving |= displaced || claim.workload == ask.workload;
+            claim.leaving |= claim.workload == ask.workload || displaced.contains(&claim.holder());
         }
     }
-    if let Some(page) = next.gpus.get_mut(&ask.gpu) {
-        page.claims.push(Claim {
-            workload: ask.workload,
-            fence: ask.fence,
-            blocks: ask.blocks,
-            vram_bytes: ask.vram_bytes,
-            leaving: false,
-        });
-        page.mark(ask.blocks, ask.fence);
+    for slice in &ask.slices {
+        if let Some(page) = next.gpus.get_mut(&slice.gpu) {
+            page.enter(ask, slice);
+        }
     }
     let effects = Effects {
         end_first: next.in_the_way(me),
         persist: true,
     };
     Ok((next, effects))
+}
+
+/// The GPU of each slice of an ask that makes sense.
+fn checked<'a>(book: &'a Book, ask: &'a Ask) -> Result<Vec<(&'a Slice, &'a GpuPage)>, Refused> {
+    if ask.slices.is_empty() || ask.slices.iter().any(|slice| slice.blocks.is_empty()) {
+        return Err(Refused::NoBlocks);
+    }
+    if ask.fence == 0 {
+        return Err(Refused::NoFence);
+    }
+    let mut pages: BTreeMap<&str, (&Slice, &GpuPage)> = BTreeMap::new();
+    for slice in &ask.slices {
+        let gpu = || slice.gpu.clone();
+        let page = book
+            .gpus
+            .get(&slice.gpu)
+            .filter(|page| page.present)
+            .ok_or_else(|| Refused::UnknownGpu { gpu: gpu() })?;
+        if pages.insert(&slice.gpu, (slice, page)).is_some() {
+            return Err(Refused::GpuTwice { gpu: gpu() });
+        }
+    }
+    Ok(pages.into_values().collect())
 }
 
 #[cfg(test)]

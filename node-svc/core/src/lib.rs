@@ -19,6 +19,6 @@ pub mod expiry;
 pub mod id;
 pub mod workload;
 
-pub use book::{Ask, Book, Effects, GpuSize, Holder, Refused, carve};
+pub use book::{Ask, Book, Effects, GpuSize, Holder, Refused, Slice, carve};
 pub use id::WorkloadId;
 pub use workload::{Event, Phase, step};

@@ -3,18 +3,16 @@
 //! **Invariant**: slices of one GPU are disjoint, and their memory fits it. The GPU book decides;
 //! this is the second look that finds a wrong decision before it does harm.
 
-use cnlab_model::Blocks;
-use node_core::Holder;
+use node_core::{Holder, Slice};
 use serde::{Deserialize, Serialize};
 
-use crate::ports::{GpuError, GpuFacts, SliceAsk};
+use crate::ports::{GpuError, GpuFacts};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
     holder: Holder,
-    gpu: String,
-    blocks: Blocks,
-    vram_bytes: u64,
+    #[serde(flatten)]
+    slice: Slice,
 }
 
 /// The slices in use.
@@ -23,37 +21,56 @@ struct Entry {
 pub struct Attachments(Vec<Entry>);
 
 impl Attachments {
-    /// Adds a slice; whether that was news.
+    /// Adds all of these slices, or none; whether that was news.
     ///
     /// # Errors
-    /// When the GPU is not there, a block is in use, or the memory does not suffice.
+    /// When a GPU is not there, a block is in use, or the memory does not suffice.
     pub fn add(
         &mut self,
         facts: &[GpuFacts],
         holder: Holder,
-        slice: &SliceAsk,
+        slices: &[Slice],
     ) -> Result<bool, GpuError> {
+        let before = self.0.len();
+        for slice in slices {
+            if let Err(error) = self.add_one(facts, holder, slice) {
+                self.0.truncate(before);
+                return Err(error);
+            }
+        }
+        Ok(self.0.len() != before)
+    }
+
+    fn add_one(
+        &mut self,
+        facts: &[GpuFacts],
+        holder: Holder,
+        slice: &Slice,
+    ) -> Result<(), GpuError> {
         let gpu = facts
             .iter()
             .find(|gpu| gpu.uuid == slice.gpu)
             .ok_or_else(|| GpuError::Unknown(slice.gpu.clone()))?;
         let entry = Entry {
             holder,
-            gpu: slice.gpu.clone(),
-            blocks: slice.blocks,
-            vram_bytes: slice.vram_bytes,
+            slice: slice.clone(),
         };
         if self.0.contains(&entry) {
-            return Ok(false);
+            return Ok(());
         }
         let mut used: u64 = 0;
-        for other in self.0.iter().filter(|other| other.gpu == slice.gpu) {
+        let on_it = self.0.iter().filter(|other| other.slice.gpu == slice.gpu);
+        for Entry {
+            holder,
+            slice: other,
+        } in on_it
+        {
             if other.blocks.overlaps(slice.blocks) {
                 let blocks = other.blocks.minus(other.blocks.minus(slice.blocks));
                 return Err(GpuError::Busy {
                     gpu: slice.gpu.clone(),
                     blocks,
-                    holder: other.holder,
+                    holder: *holder,
                 });
             }
             used = used.saturating_add(other.vram_bytes);
@@ -67,7 +84,7 @@ impl Attachments {
             });
         }
         self.0.push(entry);
-        Ok(true)
+        Ok(())
     }
 
     /// Removes what a life has; whether it had anything.
@@ -79,17 +96,10 @@ impl Attachments {
 
     /// Everything in use.
     #[must_use]
-    pub fn list(&self) -> Vec<(Holder, SliceAsk)> {
-        self.0
-            .iter()
-            .map(|entry| {
-                let slice = SliceAsk {
-                    gpu: entry.gpu.clone(),
-                    blocks: entry.blocks,
-                    vram_bytes: entry.vram_bytes,
-                };
-                (entry.holder, slice)
-            })
+    pub fn list(&self) -> Vec<(Holder, Slice)> {
+        let entries = self.0.iter();
+        entries
+            .map(|entry| (entry.holder, entry.slice.clone()))
             .collect()
     }
 }

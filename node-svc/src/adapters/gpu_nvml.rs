@@ -6,12 +6,12 @@ use std::{
 };
 
 use async_trait::async_trait;
-use node_core::Holder;
+use node_core::{Holder, Slice};
 use nvml_wrapper::{Nvml, error::NvmlError};
 
 use crate::{
     adapters::attachments::Attachments,
-    ports::{Attachment, GpuError, GpuFacts, Gpus, SliceAsk},
+    ports::{Attachment, GpuError, GpuFacts, Gpus},
 };
 
 /// Device files that every CUDA program needs, where they exist.
@@ -69,26 +69,27 @@ impl Gpus for NvmlGpus {
         &self.facts
     }
 
-    async fn attach(&self, holder: Holder, slice: &SliceAsk) -> Result<Attachment, GpuError> {
+    async fn attach(&self, holder: Holder, slices: &[Slice]) -> Result<Attachment, GpuError> {
         self.attachments
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .add(&self.facts, holder, slice)?;
+            .add(&self.facts, holder, slices)?;
         let mut devices: Vec<PathBuf> = self
             .facts
             .iter()
             .zip(&self.minors)
-            .filter(|(gpu, _)| gpu.uuid == slice.gpu)
+            .filter(|(gpu, _)| slices.iter().any(|slice| slice.gpu == gpu.uuid))
             .map(|(_, minor)| PathBuf::from(format!("/dev/nvidia{minor}")))
             .collect();
         devices.extend(SHARED_DEVICES.iter().map(PathBuf::from));
         devices.retain(|device| device.exists());
-        let whole = slice.blocks == cnlab_model::Blocks::ALL;
+        let whole = |slice: &Slice| slice.blocks == cnlab_model::Blocks::ALL;
+        let uuids: Vec<&str> = slices.iter().map(|slice| slice.gpu.as_str()).collect();
         Ok(Attachment {
             devices,
-            env: vec![("CUDA_VISIBLE_DEVICES".to_owned(), slice.gpu.clone())],
-            enforced: vec!["GPU: only the device of its own slice is visible".to_owned()],
-            not_enforced: if whole {
+            env: vec![("CUDA_VISIBLE_DEVICES".to_owned(), uuids.join(","))],
+            enforced: vec!["GPU: only the devices of its own slices are visible".to_owned()],
+            not_enforced: if slices.iter().all(whole) {
                 Vec::new()
             } else {
                 vec![
@@ -108,7 +109,7 @@ impl Gpus for NvmlGpus {
         Ok(())
     }
 
-    async fn attached(&self) -> Vec<(Holder, SliceAsk)> {
+    async fn attached(&self) -> Vec<(Holder, Slice)> {
         self.attachments
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -9,13 +9,13 @@ use std::{
 
 use async_trait::async_trait;
 use cnlab_model::id::NodeId;
-use node_core::Holder;
+use node_core::{Holder, Slice};
 
 use crate::{
     adapters::attachments::Attachments,
     config::SimulatedGpu,
     disk::{self, Durability},
-    ports::{Attachment, GpuError, GpuFacts, Gpus, SliceAsk},
+    ports::{Attachment, GpuError, GpuFacts, Gpus},
 };
 
 /// A simulated set.
@@ -85,9 +85,9 @@ impl Gpus for SimulatedGpus {
         &self.facts
     }
 
-    async fn attach(&self, holder: Holder, slice: &SliceAsk) -> Result<Attachment, GpuError> {
+    async fn attach(&self, holder: Holder, slices: &[Slice]) -> Result<Attachment, GpuError> {
         self.change(|attachments| {
-            let news = attachments.add(&self.facts, holder, slice)?;
+            let news = attachments.add(&self.facts, holder, slices)?;
             Ok(((), news))
         })?;
         Ok(Attachment {
@@ -105,7 +105,7 @@ impl Gpus for SimulatedGpus {
         self.change(|attachments| Ok(((), attachments.remove(holder))))
     }
 
-    async fn attached(&self) -> Vec<(Holder, SliceAsk)> {
+    async fn attached(&self) -> Vec<(Holder, Slice)> {
         self.attachments
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

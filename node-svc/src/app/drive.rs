@@ -133,7 +133,7 @@ impl Node {
             Ok(process) => {
                 tracing::info!(workload = %life.holder.workload, "process found again");
                 if let Some(launch) = &record.launch
-                    && let Err(error) = self.gpus().attach(life.holder, &launch.slice.ask()).await
+                    && let Err(error) = self.gpus().attach(life.holder, &launch.slices).await
                 {
                     tracing::warn!(%error, "the slice of a running workload is not attached");
                 }
@@ -180,7 +180,7 @@ impl Node {
         .await;
         let attachment = self
             .gpus()
-            .attach(life.holder, &launch.slice.ask())
+            .attach(life.holder, &launch.slices)
             .await
             .map_err(|error| {
                 End::Failed(
@@ -527,7 +527,8 @@ impl Node {
         self.gpus()
             .facts()
             .iter()
-            .any(|gpu| gpu.uuid == launch.slice.gpu && gpu.simulated)
+            .filter(|gpu| gpu.simulated)
+            .any(|gpu| launch.slices.iter().any(|slice| slice.gpu == gpu.uuid))
     }
 }
 

@@ -140,13 +140,10 @@ impl Node {
 mod tests {
     use cnlab_model::id::{ServerId, Ulid, VolumeId};
     use cnlab_service::Runtime;
-    use node_core::WorkloadId;
+    use node_core::{Slice, WorkloadId};
 
     use super::*;
-    use crate::{
-        app::life::{Launch, Slice},
-        disk,
-    };
+    use crate::{app::life::Launch, disk};
 
     fn holder(n: u8, fence: u64) -> Holder {
         Holder {
@@ -157,11 +154,11 @@ mod tests {
 
     fn launch(node: &Node) -> Launch {
         Launch {
-            slice: Slice {
+            slices: vec![Slice {
                 gpu: node.gpus().facts()[0].uuid.clone(),
                 blocks: "0-24".parse().unwrap(),
                 vram_bytes: 1 << 30,
-            },
+            }],
             image: "tests:none".to_owned(),
             packages: vec!["six".to_owned()],
             heavy_packages: Vec::new(),

@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-use cnlab_model::{Blocks, Timestamp, id::VolumeId};
+use cnlab_model::{Timestamp, id::VolumeId};
 use cnlab_service::Runtime;
-use node_core::{Holder, Phase, WorkloadId};
+use node_core::{Holder, Phase, Slice, WorkloadId};
 use node_sandbox::{Boottime, Lease};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -22,13 +22,15 @@ use crate::{
     disk::{self, Durability},
     failure::Failure,
     notebook::Peer,
-    ports::{Exit, Handle, Process, SliceAsk},
+    ports::{Exit, Handle, Process},
 };
 
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Launch {
-    pub(crate) slice: Slice,
+    /// Those of the grant.
+    #[serde(alias = "slice", deserialize_with = "one_or_several")]
+    pub(crate) slices: Vec<Slice>,
     pub(crate) image: String,
     pub(crate) packages: Vec<String>,
     pub(crate) heavy_packages: Vec<String>,
@@ -63,22 +65,18 @@ pub(crate) enum EndCause {
     Lost,
 }
 
-/// The slice of the grant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Slice {
-    pub(crate) gpu: String,
-    pub(crate) blocks: Blocks,
-    pub(crate) vram_bytes: u64,
-}
-
-impl Slice {
-    pub(crate) fn ask(&self) -> SliceAsk {
-        SliceAsk {
-            gpu: self.gpu.clone(),
-            blocks: self.blocks,
-            vram_bytes: self.vram_bytes,
-        }
+/// Records of earlier versions have one slice and no list.
+fn one_or_several<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Slice>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Slices {
+        Several(Vec<Slice>),
+        One(Slice),
     }
+    Ok(match Slices::deserialize(from)? {
+        Slices::Several(slices) => slices,
+        Slices::One(slice) => vec![slice],
+    })
 }
 
 /// What really runs, said as it is.

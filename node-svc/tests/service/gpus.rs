@@ -4,11 +4,11 @@ use cnlab_model::{
     Blocks,
     id::{NodeId, ServerId},
 };
-use node_core::{Holder, WorkloadId};
+use node_core::{Holder, Slice, WorkloadId};
 use node_svc::{
     adapters::{gpu_nvml::NvmlGpus, gpu_simulated::SimulatedGpus},
     config::GpuConfig,
-    ports::{GpuError, Gpus, SliceAsk},
+    ports::{GpuError, Gpus},
 };
 
 use crate::support::ulid;
@@ -20,8 +20,8 @@ fn holder(fence: u64) -> Holder {
     }
 }
 
-fn slice(gpu: &str, blocks: &str, vram_bytes: u64) -> SliceAsk {
-    SliceAsk {
+fn slice(gpu: &str, blocks: &str, vram_bytes: u64) -> Slice {
+    Slice {
         gpu: gpu.to_owned(),
         blocks: blocks.parse().unwrap(),
         vram_bytes,
@@ -44,14 +44,19 @@ async fn contract(gpus: &dyn Gpus) {
     let (uuid, memory) = (facts[0].uuid.as_str(), facts[0].memory_bytes);
     let (one, two) = (holder(1), holder(2));
     let quarter = slice(uuid, "0-24", memory / 4);
-    let first = gpus.attach(one, &quarter).await.unwrap();
+    let first = gpus
+        .attach(one, std::slice::from_ref(&quarter))
+        .await
+        .unwrap();
     assert_eq!(
-        gpus.attach(one, &quarter).await.unwrap(),
+        gpus.attach(one, std::slice::from_ref(&quarter))
+            .await
+            .unwrap(),
         first,
         "twice is once"
     );
     assert!(!first.not_enforced.is_empty(), "a soft slice says so");
-    let overlapping = gpus.attach(two, &slice(uuid, "24-30", 1)).await;
+    let overlapping = gpus.attach(two, &[slice(uuid, "24-30", 1)]).await;
     match overlapping.unwrap_err() {
         GpuError::Busy { blocks, holder, .. } => {
             assert_eq!(blocks, Blocks::range(24, 1).unwrap());
@@ -59,18 +64,20 @@ async fn contract(gpus: &dyn Gpus) {
         }
         other => panic!("{other}"),
     }
-    let too_large = gpus.attach(two, &slice(uuid, "25-99", memory)).await;
+    let too_large = gpus.attach(two, &[slice(uuid, "25-99", memory)]).await;
     assert!(matches!(too_large, Err(GpuError::Memory { .. })));
-    let unknown = gpus.attach(two, &slice("GPU-none", "0", 1)).await;
+    let unknown = gpus.attach(two, &[slice("GPU-none", "0", 1)]).await;
     assert!(matches!(unknown, Err(GpuError::Unknown(_))));
     let rest = slice(uuid, "25-99", memory / 4 * 3);
-    gpus.attach(two, &rest).await.unwrap();
+    gpus.attach(two, std::slice::from_ref(&rest)).await.unwrap();
     assert_eq!(gpus.attached().await, [(one, quarter.clone()), (two, rest)]);
 
     gpus.detach(one).await.unwrap();
     gpus.detach(one).await.unwrap();
     let three = holder(3);
-    gpus.attach(three, &quarter).await.unwrap();
+    gpus.attach(three, std::slice::from_ref(&quarter))
+        .await
+        .unwrap();
     gpus.detach(two).await.unwrap();
     gpus.detach(three).await.unwrap();
     assert!(gpus.attached().await.is_empty());
@@ -87,7 +94,7 @@ async fn simulated_gpus_keep_the_contract_and_their_state() {
 
     let gpu = gpus.facts()[0].uuid.clone();
     let holder = holder(9);
-    gpus.attach(holder, &slice(&gpu, "0", 1)).await.unwrap();
+    gpus.attach(holder, &[slice(&gpu, "0", 1)]).await.unwrap();
     let again = SimulatedGpus::open(&set, node, &state).unwrap();
     assert_eq!(again.facts(), gpus.facts(), "the same GPUs after a restart");
     assert_eq!(again.attached().await, gpus.attached().await);
@@ -107,7 +114,10 @@ async fn gpus_of_the_driver_keep_the_contract_or_say_why_there_are_none() {
             let gpu = gpus.facts()[0].clone();
             let holder = holder(1);
             let whole = slice(&gpu.uuid, "0-99", gpu.memory_bytes);
-            let attached = gpus.attach(holder, &whole).await.unwrap();
+            let attached = gpus
+                .attach(holder, std::slice::from_ref(&whole))
+                .await
+                .unwrap();
             assert!(attached.devices.iter().all(|device| device.exists()));
             assert!(
                 attached

@@ -64,9 +64,16 @@ async fn launches_that_make_no_sense_leave_nothing() {
     .await
     .unwrap();
     type Change = fn(&mut pb::LaunchWorkloadRequest);
-    let cases: [(&str, Change); 5] = [
+    let cases: [(&str, Change); 7] = [
         ("GPU_NOT_FOUND", |r| slice(r).gpu_uuid = "GPU-x".to_owned()),
         ("GRANT_INVALID", |r| slice(r).blocks.clear()),
+        ("GRANT_INVALID", |r| {
+            let again = slice(r).clone();
+            r.grant.as_mut().unwrap().slices.push(again);
+        }),
+        ("INVALID_FIELD", |r| {
+            r.grant.as_mut().unwrap().slices.clear();
+        }),
         ("GPU_MEMORY_EXHAUSTED", |r| slice(r).vram_bytes = u64::MAX),
         ("INVALID_FIELD", |r| slice(r).blocks[0].count = 101),
         ("INVALID_FIELD", |r| r.display_name = "x".repeat(10_240)),
@@ -108,7 +115,7 @@ async fn launches_that_make_no_sense_leave_nothing() {
 }
 
 fn slice(request: &mut pb::LaunchWorkloadRequest) -> &mut cnlab_proto::model::v1::Slice {
-    request.grant.as_mut().unwrap().slice.as_mut().unwrap()
+    &mut request.grant.as_mut().unwrap().slices[0]
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -303,7 +303,7 @@ async fn two_servers_see_nothing_of_each_other() {
     let bench = Bench::new().await;
     let one = bench.request(1);
     let mut two = bench.request(2);
-    let slice = two.grant.as_mut().unwrap().slice.as_mut().unwrap();
+    let slice = &mut two.grant.as_mut().unwrap().slices[0];
     slice.blocks[0].first = 25;
     let _leftovers = Leftovers(vec![one.workload_id.clone(), two.workload_id.clone()]);
     let (ready_one, ready_two) = tokio::join!(bench.launch(&one), bench.launch(&two));

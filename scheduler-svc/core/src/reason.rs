@@ -18,6 +18,15 @@ pub enum QueueReason {
         /// Most blocks free on one GPU.
         most_free: u8,
     },
+    /// Too few GPUs of one node are entirely free.
+    BusyGpus {
+        /// The family.
+        family: String,
+        /// GPUs wanted.
+        wanted: u8,
+        /// Most GPUs that are free on one node.
+        most_free: u8,
+    },
     /// The nodes that have room do not answer.
     NodesSilent {
         /// The family.
@@ -33,6 +42,20 @@ pub enum RejectReason {
     BadSlice {
         /// What was asked for.
         blocks: u8,
+    },
+    /// Only entire GPUs can be combined.
+    NotEntire {
+        /// The share of one GPU that was asked for several times.
+        percent: u8,
+    },
+    /// No node has so many GPUs of the family.
+    TooManyGpus {
+        /// The family.
+        family: String,
+        /// GPUs wanted.
+        wanted: u8,
+        /// The most that one node has, of those whose disk is large enough.
+        most: u8,
     },
     /// The cell has no node at all.
     NoNodes,
@@ -68,6 +91,14 @@ impl fmt::Display for QueueReason {
                 f,
                 "waiting for {wanted}% of one {family}; at most {most_free}% is free"
             ),
+            Self::BusyGpus {
+                family,
+                wanted,
+                most_free,
+            } => write!(
+                f,
+                "waiting for {wanted} entire {family} on one node; at most {most_free} are free"
+            ),
             Self::NodesSilent { family } => {
                 write!(f, "waiting for a node with {family} to answer again")
             }
@@ -81,6 +112,18 @@ impl fmt::Display for RejectReason {
             Self::BadSlice { blocks } => {
                 write!(f, "a slice has 1 to 100 blocks, not {blocks}")
             }
+            Self::NotEntire { percent } => write!(
+                f,
+                "only entire GPUs can be combined, and the profile is {percent}% of one"
+            ),
+            Self::TooManyGpus {
+                family,
+                wanted,
+                most,
+            } => write!(
+                f,
+                "no node has {wanted} GPUs of type {family}; the most on one is {most}"
+            ),
             Self::NoNodes => f.write_str("no node has joined yet"),
             Self::NoSuchGpu { family } => write!(f, "no node has a GPU of type {family}"),
             Self::StorageTooLarge { wanted, largest } => write!(

@@ -21,7 +21,7 @@ use cnlab_service::{
 
 use super::{refused, senseless};
 use crate::{
-    convert::encode_slice,
+    convert::encode_slices,
     error::CallError,
     ports::{Billing, OpenCode, Usage},
 };
@@ -54,7 +54,7 @@ impl Billing for GrpcBilling {
             user_id: usage.owner.to_string(),
             project: usage.project,
             workload_id: usage.workload.to_string(),
-            slice: Some(encode_slice(&usage.slice)),
+            slices: encode_slices(&usage.gpu_type, &usage.slices),
             started_at: Some(encode_timestamp(usage.started_at)),
         };
         let done = self.meter.clone().open_usage(request).await;

@@ -24,6 +24,8 @@ pub(crate) struct NewServer {
     /// Empty: the caller's default project.
     pub(crate) project: String,
     pub(crate) install_heavy: bool,
+    /// How many slices; one where nothing is said.
+    pub(crate) gpus: Option<u32>,
 }
 
 impl App {
@@ -83,6 +85,7 @@ impl App {
                 memory_bytes: 0,
                 cpu_milli: 0,
             },
+            gpus: gpus_of(ask.gpus)?,
             image: image.recipe.name.clone(),
             image_reference: image.recipe.reference.clone(),
             install_heavy: ask.install_heavy,
@@ -104,6 +107,20 @@ impl App {
             traceparent: trace::current_traceparent(),
             version: 1,
         })
+    }
+}
+
+/// Most slices of one server or run: no machine has more GPUs.
+const MAX_GPUS: u8 = 16;
+
+/// How many slices are asked for.
+pub(crate) fn gpus_of(wanted: Option<u32>) -> Result<u8, SchedulerError> {
+    let wanted = wanted.unwrap_or(1);
+    match u8::try_from(wanted) {
+        Ok(gpus @ 1..=MAX_GPUS) => Ok(gpus),
+        Ok(_) | Err(_) => Err(SchedulerError::GpusInvalid {
+            problem: format!("1 to {MAX_GPUS} GPUs can be asked for, not {wanted}"),
+        }),
     }
 }
 

@@ -18,7 +18,7 @@ use std::{
 };
 
 use cnlab_model::{
-    Blocks, Timestamp,
+    Timestamp,
     id::{GrantId, NodeId, WorkloadId},
 };
 use scheduler_core::{
@@ -36,7 +36,7 @@ use crate::{
     app::catalog::Catalogue,
     store::{
         load::Rows,
-        record::{Gpu, Grant, Run},
+        record::{Gpu, Grant, Run, Slice},
     },
 };
 
@@ -66,10 +66,8 @@ pub(crate) struct Slot {
     pub(crate) workload: WorkloadId,
     pub(crate) node: NodeId,
     pub(crate) node_name: String,
-    pub(crate) gpu_uuid: String,
     pub(crate) gpu_type: String,
-    pub(crate) blocks: Blocks,
-    pub(crate) vram_bytes: u64,
+    pub(crate) slices: Vec<Slice>,
     /// Until the workload is ready.
     pub(crate) start: Duration,
 }
@@ -111,8 +109,7 @@ enum Standing {
 struct Held {
     grant: GrantId,
     node: NodeId,
-    uuid: String,
-    blocks: Blocks,
+    slices: Vec<Slice>,
     since: Timestamp,
 }
 

@@ -29,10 +29,8 @@ pub(super) fn granted(
         workload,
         team: who.team(),
         node: slot.node,
-        gpu_uuid: slot.gpu_uuid.clone(),
         gpu_type: slot.gpu_type.clone(),
-        blocks: slot.blocks,
-        vram_bytes: slot.vram_bytes,
+        slices: slot.slices.clone(),
         granted_at: now,
         delivered_at: None,
         released_at: None,
@@ -71,13 +69,15 @@ pub(super) fn granted(
         .in_scope(trace::current_traceparent)
         .or_else(|| who.traceparent().map(str::to_owned));
     span.in_scope(|| {
-        tracing::info!(
-            %workload,
-            cnlab.node_id = %slot.node,
-            gpu = slot.gpu_uuid,
-            blocks = %slot.blocks,
-            "slice found"
-        );
+        for slice in &slot.slices {
+            tracing::info!(
+                %workload,
+                cnlab.node_id = %slot.node,
+                gpu = slice.gpu_uuid,
+                blocks = %slice.blocks,
+                "slice found"
+            );
+        }
     });
     let launch = Job::Launch {
         workload,

@@ -3,10 +3,10 @@
 use cnlab_model::{BLOCKS_PER_GPU, Blocks, id::NodeId};
 use scheduler_core::{
     cluster::{GpuSet, Kind, MAX_GPUS, Node as CoreNode, NodeIx, Place},
-    profile::Profile,
+    profile::{Profile, vram_bytes},
 };
 
-use crate::store::record::{Gpu, Node};
+use crate::store::record::{Gpu, Node, Slice};
 
 /// Memory or processors of a machine that sets no limit.
 const ENOUGH: u32 = u32::MAX / 4;
@@ -92,10 +92,55 @@ pub(super) fn core_node(
 }
 
 impl Site {
-    /// The GPU at a place of the core.
-    pub(super) fn gpu_at(&self, place: Place) -> Option<usize> {
+    /// Takes so many blocks of each GPU at a place of the core, or nothing.
+    pub(super) fn take(&mut self, place: Place, blocks: u8) -> Option<Vec<Slice>> {
         let shelf = self.shelves.iter().find(|shelf| shelf.ix == place.node)?;
-        shelf.gpus.get(place.gpus.iter().next()?).copied()
+        let slice = |position: usize| {
+            let gpu = self.gpus.get(*shelf.gpus.get(position)?)?;
+            Some(Slice {
+                gpu_uuid: gpu.uuid.clone(),
+                blocks: free(gpu).lowest(blocks)?,
+                vram_bytes: vram_bytes(gpu.memory_bytes, blocks),
+            })
+        };
+        let slices: Vec<Slice> = place.gpus.iter().map(slice).collect::<Option<_>>()?;
+        for slice in &slices {
+            if let Some(gpu) = self.gpu_mut(&slice.gpu_uuid) {
+                gpu.taken = gpu.taken.union(slice.blocks);
+            }
+        }
+        Some(slices)
+    }
+
+    /// Nobody has these slices any more.
+    pub(super) fn give_back(&mut self, slices: &[Slice]) {
+        for slice in slices {
+            if let Some(gpu) = self.gpu_mut(&slice.gpu_uuid) {
+                gpu.taken = gpu.taken.minus(slice.blocks);
+            }
+        }
+    }
+
+    /// The place of all these slices in the core.
+    pub(super) fn place_of_all(&self, slices: &[Slice]) -> Option<Place> {
+        let mut places = slices.iter().map(|slice| self.place_of(&slice.gpu_uuid));
+        let mut all = places.next()??;
+        for place in places {
+            let place = place.filter(|place| place.node == all.node)?;
+            all.gpus = place.gpus.iter().fold(all.gpus, GpuSet::with);
+        }
+        Some(all)
+    }
+
+    /// The most GPUs of a family that the core can give together, of those that `counts`.
+    pub(super) fn together(&self, family: &str, counts: impl Fn(&Gpu) -> bool) -> u8 {
+        let of_family = self.shelves.iter().filter(|shelf| shelf.family == family);
+        let count = |shelf: &Shelf| {
+            let gpus = shelf.gpus.iter().filter_map(|at| self.gpus.get(*at));
+            gpus.filter(|gpu| counts(gpu)).count()
+        };
+        let most = of_family.map(count).max().unwrap_or(0);
+        u8::try_from(most).unwrap_or(u8::MAX)
     }
 
     /// The place of a GPU in the core.

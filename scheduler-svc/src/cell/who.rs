@@ -30,6 +30,14 @@ impl Who {
         }
     }
 
+    /// How many slices of its profile.
+    pub(crate) fn gpus(&self) -> u8 {
+        match self {
+            Self::Server(server) => server.gpus,
+            Self::Run(run) => run.gpus,
+        }
+    }
+
     pub(crate) fn image(&self) -> &str {
         match self {
             Self::Server(server) => &server.image,

@@ -97,7 +97,7 @@ pub(crate) fn encode_run(view: RunView) -> pb::Run {
         eta: view.eta.map(encode_duration),
         node_id: run.node.map(String::from).unwrap_or_default(),
         node_name: view.node_name.unwrap_or_default(),
-        grant: view.grant.map(encode_grant),
+        grant: view.grant.as_ref().map(encode_grant),
         created_at: Some(encode_timestamp(run.created_at)),
         placed_at: run.placed_at.map(encode_timestamp),
         started_at: run.started_at.map(encode_timestamp),
@@ -109,6 +109,7 @@ pub(crate) fn encode_run(view: RunView) -> pb::Run {
         attempt: run.attempt,
         requeued_because: run.requeued_because,
         version: run.version,
+        gpus: run.gpus.into(),
     }
 }
 
@@ -149,6 +150,7 @@ pub(crate) fn decode_new_run(request: pb::SubmitRunRequest) -> Result<NewRun, Fi
         on_late,
         max_runtime: request.max_runtime.as_ref().map(longest),
         install_heavy: request.install_heavy,
+        gpus: request.gpus,
     })
 }
 

@@ -22,7 +22,7 @@ use super::{
     entity::{fence, gpu, grant as grant_row, run as run_row, server as server_row, volume},
     grant::CELL,
     job::{self, NewJob},
-    record::{Gpu, Grant, signed},
+    record::{Gpu, Grant, Slice, signed},
     run, server,
 };
 use crate::{app::once::Attempt, cell::Who, error::SchedulerError};
@@ -205,10 +205,12 @@ where
 
 /// Takes the blocks of these grants, and writes the grants down.
 pub(crate) async fn take(tx: &Tx, grants: &[Grant]) -> Result<(), SchedulerError> {
-    let mut wanted: BTreeMap<(NodeId, &str), Vec<&Grant>> = BTreeMap::new();
+    let mut wanted: BTreeMap<(NodeId, &str), Vec<&Slice>> = BTreeMap::new();
     for grant in grants {
-        let key = (grant.node, grant.gpu_uuid.as_str());
-        wanted.entry(key).or_default().push(grant);
+        for slice in &grant.slices {
+            let key = (grant.node, slice.gpu_uuid.as_str());
+            wanted.entry(key).or_default().push(slice);
+        }
     }
     let keys: Vec<(NodeId, &str)> = wanted.keys().copied().collect();
     for some in keys.chunks(ROWS) {
@@ -233,15 +235,15 @@ pub(crate) async fn take(tx: &Tx, grants: &[Grant]) -> Result<(), SchedulerError
             if !gpu.present {
                 return Err(SchedulerError::SliceTaken);
             }
-            for grant in wanted
+            for slice in wanted
                 .get(&(gpu.node, gpu.uuid.as_str()))
                 .into_iter()
                 .flatten()
             {
-                if gpu.taken.overlaps(grant.blocks) {
+                if gpu.taken.overlaps(slice.blocks) {
                     return Err(SchedulerError::SliceTaken);
                 }
-                gpu.taken = gpu.taken.union(grant.blocks);
+                gpu.taken = gpu.taken.union(slice.blocks);
             }
             gpu.version = gpu.version.saturating_add(1);
             changed.push(gpu::Model::from(&gpu).into_active_model().reset_all());

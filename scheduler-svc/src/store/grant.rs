@@ -134,8 +134,10 @@ pub(crate) async fn release(tx: &Tx, id: GrantId, now: Timestamp) -> Result<bool
         .exec(tx)
         .await
         .map_err(DbError::from)?;
-    if let Some(gpu) = gpu_row(tx, grant.node, &grant.gpu_uuid).await? {
-        compare_and_set(tx, &gpu, gpu.taken.minus(grant.blocks)).await?;
+    for slice in &grant.slices {
+        if let Some(gpu) = gpu_row(tx, grant.node, &slice.gpu_uuid).await? {
+            compare_and_set(tx, &gpu, gpu.taken.minus(slice.blocks)).await?;
+        }
     }
     Ok(true)
 }

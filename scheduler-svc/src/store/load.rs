@@ -116,8 +116,8 @@ async fn used(db: &impl ConnectionTrait, now: Timestamp) -> Result<Vec<Used>, Sc
         all.push(Used {
             team: grant.team,
             amount: Amount {
-                blocks: grant.blocks.count().into(),
-                vram_mib: grant.vram_bytes >> 20,
+                blocks: grant.blocks().into(),
+                vram_mib: grant.vram_bytes() >> 20,
                 ..Amount::default()
             },
             from: grant.granted_at,

@@ -52,6 +52,9 @@ pub(crate) struct Server {
     pub(crate) team: TeamId,
     /// The profile as it was when the server was created.
     pub(crate) profile: Profile,
+    /// How many slices of it.
+    #[serde(default = "one")]
+    pub(crate) gpus: u8,
     pub(crate) image: String,
     pub(crate) image_reference: String,
     pub(crate) install_heavy: bool,
@@ -90,14 +93,37 @@ pub(crate) struct Grant {
     #[serde(default = "nobody")]
     pub(crate) team: TeamId,
     pub(crate) node: NodeId,
-    pub(crate) gpu_uuid: String,
     pub(crate) gpu_type: String,
-    pub(crate) blocks: Blocks,
-    pub(crate) vram_bytes: u64,
+    /// On different GPUs.
+    pub(crate) slices: Vec<Slice>,
     pub(crate) granted_at: Timestamp,
     /// When the node was first known to have it.
     pub(crate) delivered_at: Option<Timestamp>,
     pub(crate) released_at: Option<Timestamp>,
+}
+
+/// A share of one GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Slice {
+    pub(crate) gpu_uuid: String,
+    pub(crate) blocks: Blocks,
+    pub(crate) vram_bytes: u64,
+}
+
+impl Grant {
+    /// Blocks of all its GPUs.
+    pub(crate) fn blocks(&self) -> u32 {
+        let each = self
+            .slices
+            .iter()
+            .map(|slice| u32::from(slice.blocks.count()));
+        each.sum()
+    }
+
+    /// Memory of all its GPUs, in bytes.
+    pub(crate) fn vram_bytes(&self) -> u64 {
+        self.slices.iter().map(|slice| slice.vram_bytes).sum()
+    }
 }
 
 /// A node.
@@ -138,6 +164,11 @@ pub(crate) struct Gpu {
 /// no size, count or fence of this world reaches.
 pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// The slices of what is older than several.
+const fn one() -> u8 {
+    1
 }
 
 /// The team of what is older than teams.
@@ -267,6 +298,7 @@ impl TryFrom<entity::server::Model> for Server {
                 name: model.profile.clone(),
                 gpu_type: model.gpu_type.clone(),
             },
+            gpus: row.number(model.gpus.into())?,
             install_heavy: model.install_heavy,
             storage_bytes: row.number(model.storage_bytes)?,
             volume: row.parse(&model.volume_id)?,
@@ -315,6 +347,7 @@ impl From<&Server> for entity::server::Model {
             percent: server.profile.percent.into(),
             memory_bytes: signed(server.profile.memory_bytes),
             cpu_milli: server.profile.cpu_milli.into(),
+            gpus: server.gpus.into(),
             image: server.image.clone(),
             image_reference: server.image_reference.clone(),
             install_heavy: server.install_heavy,
@@ -363,12 +396,10 @@ impl TryFrom<entity::grant::Model> for Grant {
             workload: row.parse(&model.workload_id)?,
             team: row.team(&model.team_id)?,
             node: row.parse(&model.node_id)?,
-            blocks: row.parse(&model.blocks)?,
-            vram_bytes: row.number(model.vram_bytes)?,
+            slices: row.json(&model.slices)?,
             granted_at: Timestamp(model.granted_at),
             delivered_at: model.delivered_at.map(Timestamp),
             released_at: model.released_at.map(Timestamp),
-            gpu_uuid: model.gpu_uuid.clone(),
             gpu_type: model.gpu_type.clone(),
         })
     }
@@ -382,10 +413,8 @@ impl From<&Grant> for entity::grant::Model {
             workload_id: grant.workload.to_string(),
             team_id: grant.team.to_string(),
             node_id: grant.node.to_string(),
-            gpu_uuid: grant.gpu_uuid.clone(),
             gpu_type: grant.gpu_type.clone(),
-            blocks: grant.blocks.to_string(),
-            vram_bytes: signed(grant.vram_bytes),
+            slices: json(&grant.slices),
             granted_at: grant.granted_at.0,
             delivered_at: grant.delivered_at.map(|at| at.0),
             released_at: grant.released_at.map(|at| at.0),

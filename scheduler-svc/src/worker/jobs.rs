@@ -17,7 +17,7 @@ use crate::{
         report::{Gone, failure_of, lost_by_node},
     },
     error::{CallError, SchedulerError},
-    ports::{Command, Launch, Slice, Usage},
+    ports::{Command, Launch, Usage},
     store::{
         self, grant,
         job::Job,
@@ -239,19 +239,25 @@ fn order(app: &App, workload: &Present, grant: &Grant, node: &Node) -> Result<La
             cause: "the catalogue has changed since this was asked for".to_owned(),
             try_this: "take one of the images that are offered now".to_owned(),
         })?;
+    let count = u64::try_from(grant.slices.len()).unwrap_or(u64::MAX);
+    let of_all = |of_one: u64| of_one.saturating_mul(count);
     Ok(Launch {
         workload: workload.id,
         display_name: workload.name.clone(),
         grant: grant.id,
         fence: grant.fence,
-        slice: slice(grant),
+        gpu_type: grant.gpu_type.clone(),
+        slices: grant.slices.clone(),
         image: image.recipe.clone(),
         install_heavy: workload.install_heavy,
         volume: workload.volume,
         storage_bytes: workload.storage_bytes,
         // Ceilings: a machine with less gives what it has.
-        memory_bytes: at_most(workload.profile.memory_bytes, node.memory_bytes),
-        cpu_milli: at_most(workload.profile.cpu_milli, node.cpu_milli),
+        memory_bytes: at_most(of_all(workload.profile.memory_bytes), node.memory_bytes),
+        cpu_milli: at_most(
+            u32::try_from(of_all(workload.profile.cpu_milli.into())).unwrap_or(u32::MAX),
+            node.cpu_milli,
+        ),
         command: workload.command.clone(),
     })
 }
@@ -262,15 +268,6 @@ fn at_most<T: Ord + Default>(ceiling: T, there_is: T) -> T {
         ceiling
     } else {
         ceiling.min(there_is)
-    }
-}
-
-fn slice(grant: &Grant) -> Slice {
-    Slice {
-        gpu_uuid: grant.gpu_uuid.clone(),
-        gpu_type: grant.gpu_type.clone(),
-        blocks: grant.blocks,
-        vram_bytes: grant.vram_bytes,
     }
 }
 
@@ -347,7 +344,8 @@ async fn open_usage(app: &App, grant: GrantId) -> Result<(), Stays> {
         owner: workload.owner,
         project: workload.project,
         workload: workload.id,
-        slice: slice(&grant),
+        gpu_type: grant.gpu_type.clone(),
+        slices: grant.slices.clone(),
         started_at: grant.granted_at,
     };
     Ok(app.billing.open_usage(usage).await?)

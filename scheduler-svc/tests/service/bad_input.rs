@@ -219,7 +219,7 @@ async fn types_without_a_profile_get_one(database: Database) {
     };
     let server = world.create(&me, request).await.unwrap();
     assert_eq!(
-        server.grant.unwrap().slice.unwrap().vram_bytes,
+        server.grant.unwrap().slices[0].vram_bytes,
         80 * GIB / 100 * 100
     );
 }

@@ -135,7 +135,7 @@ async fn quickstart(database: Database) {
     .unwrap();
     assert_eq!(interval.workload_id, created.id);
     assert_eq!(interval.project, "ada/default");
-    assert_eq!(interval.slice.isolation(), IsolationClass::Soft);
+    assert_eq!(interval.slices[0].isolation(), IsolationClass::Soft);
     assert_eq!(Some(interval.started_at), created.started_at);
     assert_eq!(interval.ended_at, stopped.stopped_at);
 

@@ -223,15 +223,17 @@ impl NodeService for PeerNode {
             return Err(status.clone());
         }
         let grant = launch.grant.clone().unwrap();
-        let slice = grant.slice.unwrap();
         if let Some(running) = node.workloads.get(&launch.workload_id)
             && running.fence == grant.fence
         {
             return node.answer(running.clone());
         }
-        let high_water = node.high_water.entry(slice.gpu_uuid.clone()).or_default();
-        *high_water = (*high_water).max(grant.fence);
-        assert!(decode_blocks("blocks", &slice.blocks).unwrap().count() > 0);
+        assert!(!grant.slices.is_empty());
+        for slice in &grant.slices {
+            let high_water = node.high_water.entry(slice.gpu_uuid.clone()).or_default();
+            *high_water = (*high_water).max(grant.fence);
+            assert!(decode_blocks("blocks", &slice.blocks).unwrap().count() > 0);
+        }
         let workload = pb::Workload {
             workload_id: launch.workload_id.clone(),
             fence: grant.fence,
@@ -316,7 +318,7 @@ impl NodeService for PeerNode {
 pub(crate) struct Interval {
     pub(crate) workload_id: String,
     pub(crate) project: String,
-    pub(crate) slice: model::Slice,
+    pub(crate) slices: Vec<model::Slice>,
     pub(crate) started_at: prost_types::Timestamp,
     pub(crate) ended_at: Option<prost_types::Timestamp>,
 }
@@ -374,7 +376,7 @@ impl billing::meter_service_server::MeterService for PeerBilling {
         let interval = Interval {
             workload_id: open.workload_id,
             project: open.project,
-            slice: open.slice.unwrap(),
+            slices: open.slices,
             started_at: open.started_at.unwrap(),
             ended_at: None,
         };

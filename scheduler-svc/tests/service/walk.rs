@@ -49,7 +49,7 @@ fn check(servers: &[pb::Server], fences: &mut BTreeMap<u64, String>) {
     let mut taken: BTreeMap<String, Blocks> = BTreeMap::new();
     for server in servers.iter().filter(|server| server.grant.is_some()) {
         let grant = server.grant.clone().unwrap();
-        let gpu = taken.entry(grant.slice.unwrap().gpu_uuid).or_default();
+        let gpu = taken.entry(grant.slices[0].gpu_uuid.clone()).or_default();
         assert!(!gpu.overlaps(blocks(server)), "{servers:#?}");
         *gpu = gpu.union(blocks(server));
         let known = fences.entry(fence(server)).or_insert(grant.id.clone());

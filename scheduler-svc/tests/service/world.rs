@@ -340,6 +340,7 @@ pub(crate) fn ask(name: &str) -> pb::CreateServerRequest {
         storage_bytes: 50_000_000_000,
         project: String::new(),
         install_heavy: false,
+        gpus: None,
     }
 }
 
@@ -370,7 +371,7 @@ pub(crate) fn done<T>(answer: Result<tonic::Response<T>, Status>) -> Result<T, B
 
 /// The blocks that a server holds.
 pub(crate) fn blocks(server: &pb::Server) -> Blocks {
-    let slice = server.grant.as_ref().unwrap().slice.as_ref().unwrap();
+    let slice = &server.grant.as_ref().unwrap().slices[0];
     decode_blocks("blocks", &slice.blocks).unwrap()
 }
 

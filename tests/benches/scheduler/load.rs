@@ -66,6 +66,7 @@ impl Client {
             storage_bytes: GIGABYTE,
             project: "ada/bench".to_owned(),
             install_heavy: false,
+            gpus: None,
         });
         *request.metadata_mut() = self.metadata.clone();
         Ok(self

@@ -67,6 +67,9 @@ pub struct SubmitArgs {
     /// The profile, such as h100-25pct; see `profiles list`.
     #[arg(long)]
     pub profile: String,
+    /// How many GPUs of one node, where the profile is an entire one.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub gpus: Option<u8>,
     /// Size of its storage, which is at /workspace inside, empty at first, and kept until the run
     /// is deleted.
     #[arg(
@@ -154,6 +157,7 @@ pub async fn run(session: &Session, console: &mut Console, args: SubmitArgs) -> 
         on_late: on_late(args.on_late).into(),
         max_runtime: args.max_runtime.map(encode_duration),
         install_heavy: args.with_heavy_packages,
+        gpus: args.gpus.map(u32::from),
     };
     let send = async |request| session.runs().submit_run(request).await;
     let answer = session.call(Effect::Mutation, request, send).await?;

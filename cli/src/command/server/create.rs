@@ -26,6 +26,9 @@ pub struct CreateArgs {
     /// The profile, such as h100-25pct; see `profiles list`.
     #[arg(long)]
     pub profile: String,
+    /// How many GPUs of one node, where the profile is an entire one.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub gpus: Option<u8>,
     /// Size of its storage, such as 50gb or 32Gi.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub storage: String,
@@ -74,6 +77,7 @@ pub async fn run(session: &Session, console: &mut Console, args: CreateArgs) -> 
         storage_bytes: storage.0,
         project: session.project().unwrap_or_default().to_owned(),
         install_heavy: args.with_heavy_packages,
+        gpus: args.gpus.map(u32::from),
     };
     let name = args.name;
     let work = async {

@@ -102,7 +102,25 @@ fn table(server: &pb::Server) -> String {
 
 pub(in crate::command) fn grant_facts(facts: &mut Facts, grant: &model::Grant) {
     facts.add("Grant", format!("{} (fence {})", grant.id, grant.fence));
-    let Some(slice) = &grant.slice else { return };
+    for slice in &grant.slices {
+        slice_facts(facts, slice);
+    }
+    let Some(slice) = grant.slices.first() else {
+        return;
+    };
+    facts.add(
+        "Isolation",
+        match slice.isolation() {
+            IsolationClass::Hard => {
+                "hard: a whole GPU or a MIG instance, kept apart by the hardware"
+            }
+            IsolationClass::Soft => "soft: 1% blocks, kept apart by software",
+            IsolationClass::Unspecified => "not said",
+        },
+    );
+}
+
+fn slice_facts(facts: &mut Facts, slice: &model::Slice) {
     let blocks = convert::decode_blocks("blocks", &slice.blocks);
     let numbers = blocks
         .as_ref()
@@ -117,16 +135,6 @@ pub(in crate::command) fn grant_facts(facts: &mut Facts, grant: &model::Grant) {
             BLOCKS_PER_GPU - 1,
             ByteSize(slice.vram_bytes)
         ),
-    );
-    facts.add(
-        "Isolation",
-        match slice.isolation() {
-            IsolationClass::Hard => {
-                "hard: a whole GPU or a MIG instance, kept apart by the hardware"
-            }
-            IsolationClass::Soft => "soft: 1% blocks, kept apart by software",
-            IsolationClass::Unspecified => "not said",
-        },
     );
 }
 

@@ -152,6 +152,7 @@ impl State {
             created_at: Some(at(0)),
             version: 1,
             install_heavy: request.install_heavy,
+            gpus: request.gpus.unwrap_or(1),
             ..pb::Server::default()
         };
         let placed = Self::placed(&server, &profile);
@@ -184,7 +185,7 @@ impl State {
         placed.grant = Some(model::Grant {
             id: GrantId::from_ulid(ulid).to_string(),
             fence: 7,
-            slice: Some(model::Slice {
+            slices: vec![model::Slice {
                 gpu_uuid: "SIM-h100-0".to_owned(),
                 gpu_type: profile.gpu_type.clone(),
                 blocks: vec![model::BlockRange {
@@ -193,7 +194,7 @@ impl State {
                 }],
                 vram_bytes: profile.vram_bytes,
                 isolation: profile.isolation,
-            }),
+            }],
         });
         placed
     }

@@ -27,10 +27,19 @@ fn ask(n: u8, fence: u64, gpu: &str, blocks: &str) -> Ask {
     Ask {
         workload: server(n),
         fence,
-        gpu: gpu.to_owned(),
-        blocks,
-        vram_bytes: u64::from(blocks.count()) * GIB,
+        slices: vec![Slice {
+            gpu: gpu.to_owned(),
+            blocks,
+            vram_bytes: u64::from(blocks.count()) * GIB,
+        }],
     }
+}
+
+/// Both GPUs, entirely.
+fn both(n: u8, fence: u64) -> Ask {
+    let mut both = ask(n, fence, "GPU-a", "0-99");
+    both.slices.extend(ask(n, fence, "GPU-b", "0-99").slices);
+    both
 }
 
 fn holder(n: u8, fence: u64) -> Holder {
@@ -91,7 +100,7 @@ fn a_workload_has_one_life_across_gpus() {
 #[test]
 fn nothing_unknown_empty_or_too_large_gets_in() {
     let mut large = ask(1, 1, "GPU-a", "0");
-    large.vram_bytes = 101 * GIB;
+    large.slices[0].vram_bytes = 101 * GIB;
     assert!(matches!(
         carve(&book(), &large),
         Err(Refused::MemoryTooLarge { .. })
@@ -108,6 +117,31 @@ fn nothing_unknown_empty_or_too_large_gets_in() {
         carve(&book(), &ask(1, 0, "GPU-a", "0")),
         Err(Refused::NoFence)
     );
+}
+
+#[test]
+fn several_gpus_are_held_together_or_not_at_all() {
+    let (one, _) = carve(&book(), &ask(1, 7, "GPU-b", "0-9")).unwrap();
+    // The mark of the other GPU alone refuses all of it.
+    let refused = carve(&one, &both(2, 6));
+    assert_eq!(refused, Err(Refused::FenceTooLow { fence: 6, seen: 7 }));
+    let (two, effects) = carve(&one, &both(2, 8)).unwrap();
+    assert_eq!(effects.end_first, [holder(1, 7)]);
+    assert!(two.free_blocks("GPU-a").is_empty() && two.holds(holder(2, 8)));
+    // Who loses one of them has lost the others, too.
+    let (three, effects) = carve(&two, &ask(3, 9, "GPU-a", "0")).unwrap();
+    assert_eq!(effects.end_first, [holder(2, 8)]);
+    assert!(!three.holds(holder(2, 8)));
+    let free = three.free(holder(2, 8)).free(holder(1, 7));
+    assert_eq!(free.free_blocks("GPU-b"), Blocks::ALL);
+    let mut twice = both(4, 10);
+    twice.slices[1].gpu = "GPU-a".to_owned();
+    assert!(matches!(
+        carve(&free, &twice),
+        Err(Refused::GpuTwice { .. })
+    ));
+    twice.slices.clear();
+    assert_eq!(carve(&free, &twice), Err(Refused::NoBlocks));
 }
 
 #[test]
@@ -139,24 +173,26 @@ enum Action {
 }
 
 fn action() -> impl Strategy<Value = Action> {
-    let claim = (
-        1_u8..5,
-        0_u64..12,
-        0_usize..2,
-        0_u8..100,
-        1_u8..60,
-        0_u64..120,
-    )
-        .prop_map(|(n, fence, gpu, first, count, vram)| {
+    let slice =
+        (0_usize..2, 0_u8..100, 1_u8..60, 0_u64..120).prop_map(|(gpu, first, count, vram)| {
             let count = count.min(100 - first);
-            Action::Ask(Ask {
-                workload: server(n),
-                fence,
+            Slice {
                 gpu: gpus()[gpu].uuid.clone(),
                 blocks: Blocks::range(first, count).unwrap(),
                 vram_bytes: vram * GIB,
-            })
+            }
         });
+    // Two of them lie on one GPU now and then, which is refused.
+    let claim = (1_u8..5, 0_u64..12, proptest::collection::vec(slice, 1..3)).prop_map(
+        |(n, fence, slices)| {
+            let workload = server(n);
+            Action::Ask(Ask {
+                workload,
+                fence,
+                slices,
+            })
+        },
+    );
     let free = (1_u8..5, 0_u64..12).prop_map(|(n, fence)| Action::Free(holder(n, fence)));
     prop_oneof![3 => claim, 1 => free]
 }
@@ -184,6 +220,10 @@ proptest! {
                     book = book.free(holder);
                     prop_assert_eq!(&book.clone().free(holder), &book);
                 }
+            }
+            for holder in book.holders() {
+                let held: Vec<bool> = book.claims_of(holder).map(|claim| claim.leaving).collect();
+                prop_assert!(held.iter().all(|leaving| *leaving == held[0]), "all or nothing");
             }
             for (uuid, page) in &book.gpus {
                 prop_assert!(book.high_water(uuid) >= before.high_water(uuid));

@@ -48,7 +48,7 @@ pub(crate) fn launch_request(gpu: &model::Gpu, fence: u64) -> pb::LaunchWorkload
         grant: Some(model::Grant {
             id: GrantId::from_ulid(ulid()).to_string(),
             fence,
-            slice: Some(model::Slice {
+            slices: vec![model::Slice {
                 gpu_uuid: gpu.uuid.clone(),
                 gpu_type: gpu.gpu_type.clone(),
                 blocks: vec![model::BlockRange {
@@ -57,7 +57,7 @@ pub(crate) fn launch_request(gpu: &model::Gpu, fence: u64) -> pb::LaunchWorkload
                 }],
                 vram_bytes: gpu.memory_bytes / 4,
                 isolation: model::IsolationClass::Soft.into(),
-            }),
+            }],
         }),
         image: Some(pb::ImageRecipe {
             name: "tests:lab".to_owned(),

@@ -15,7 +15,11 @@ use scheduler_core::{
 
 use super::RunView;
 use crate::{
-    app::{App, create::project_of, once::Attempt},
+    app::{
+        App,
+        create::{gpus_of, project_of},
+        once::Attempt,
+    },
     cell::{Placed, Who, Wish},
     error::SchedulerError,
     store::record::Run,
@@ -51,6 +55,8 @@ pub(crate) struct NewRun {
     pub(crate) on_late: OnLate,
     pub(crate) max_runtime: Option<Duration>,
     pub(crate) install_heavy: bool,
+    /// How many slices; one where nothing is said.
+    pub(crate) gpus: Option<u32>,
 }
 
 impl App {
@@ -109,6 +115,7 @@ impl App {
                 memory_bytes: 0,
                 cpu_milli: 0,
             },
+            gpus: gpus_of(ask.gpus)?,
             image: image.recipe.name.clone(),
             image_reference: image.recipe.reference.clone(),
             install_heavy: ask.install_heavy,

@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use cnlab_model::{
-    Timestamp,
+    BLOCKS_PER_GPU, Timestamp,
     id::{NodeId, WorkloadId},
 };
 use scheduler_core::{
-    QueueReason, RejectReason,
-    cluster::Demand,
-    estimate,
+    QueueReason, RejectReason, estimate,
     plan::{Job, Standing as Stand},
     profile::Profile,
     run,
@@ -17,13 +15,13 @@ use scheduler_core::{
     timeline::Ask,
 };
 
-use super::{Image, MIB, Slot, UNKNOWN, kind_of};
+use super::{Image, Slot, UNKNOWN, kind_of, queue::demand_of};
 use crate::{
     cell::{
         Who,
         site::{self, Site},
     },
-    store::record::Run,
+    store::record::{Gpu, Run, Slice},
 };
 
 impl Image {
@@ -31,6 +29,38 @@ impl Image {
     pub(crate) fn refusal(&self, who: &Who, volume_on: Option<NodeId>) -> Option<RejectReason> {
         let (wanted, profile) = (who.storage_bytes(), who.profile());
         self.refused(profile, wanted, volume_on)
+            .or_else(|| self.too_many_gpus(who, volume_on))
+    }
+
+    /// Why no node can ever give so many GPUs together.
+    fn too_many_gpus(&self, who: &Who, volume_on: Option<NodeId>) -> Option<RejectReason> {
+        let (profile, wanted) = (who.profile(), who.gpus());
+        if wanted == 1 {
+            return None;
+        }
+        if profile.percent != BLOCKS_PER_GPU {
+            let percent = profile.percent;
+            return Some(RejectReason::NotEntire { percent });
+        }
+        let suits = |site: &&Site| match volume_on {
+            Some(node) => site.id() == node,
+            None => site.node.disk_bytes >= who.storage_bytes(),
+        };
+        let family = &profile.gpu_type;
+        let most_of = |site: &Site| site.together(family, |_| true);
+        let mut suitable = self.sites.values().filter(suits).map(most_of);
+        let mut most = 0;
+        // The first that is large enough ends the search.
+        suitable
+            .all(|there| {
+                most = there.max(most);
+                there < wanted
+            })
+            .then(|| RejectReason::TooManyGpus {
+                family: family.clone(),
+                wanted,
+                most,
+            })
     }
 
     /// The same for a profile with a volume of so many bytes.
@@ -41,7 +71,7 @@ impl Image {
         volume_on: Option<NodeId>,
     ) -> Option<RejectReason> {
         let family = profile.gpu_type.clone();
-        if !(1..=cnlab_model::BLOCKS_PER_GPU).contains(&profile.percent) {
+        if !(1..=BLOCKS_PER_GPU).contains(&profile.percent) {
             let blocks = profile.percent;
             return Some(RejectReason::BadSlice { blocks });
         }
@@ -82,29 +112,38 @@ impl Image {
         }
         let profile = who.profile();
         let family = profile.gpu_type.clone();
-        let mut open = self.sites.values().filter(|site| site.is_open());
-        let most_free = match volume_on {
-            Some(node) => self
-                .sites
-                .get(&node)
-                .filter(|site| site.is_open())
-                .map(|site| most_free(site, &family)),
-            None => open
-                .by_ref()
-                .filter(|site| site.node.disk_bytes >= who.storage_bytes())
-                .filter(|site| site.shelves.iter().any(|shelf| shelf.family == family))
-                .map(|site| most_free(site, &family))
-                .max(),
+        let suits = |site: &&Site| {
+            site.is_open()
+                && site.shelves.iter().any(|shelf| shelf.family == family)
+                && match volume_on {
+                    Some(node) => site.id() == node,
+                    None => site.node.disk_bytes >= who.storage_bytes(),
+                }
         };
-        match most_free {
-            None => QueueReason::NodesSilent { family }.to_string(),
-            Some(most_free) => QueueReason::Busy {
-                family,
+        let open: Vec<&Site> = self.sites.values().filter(suits).collect();
+        let entirely_free = |gpu: &Gpu| gpu.taken.is_empty();
+        let reason = match (open.is_empty(), who.gpus()) {
+            (true, _) => QueueReason::NodesSilent { family },
+            (false, 1) => QueueReason::Busy {
                 wanted: profile.percent,
-                most_free,
-            }
-            .to_string(),
-        }
+                most_free: open
+                    .iter()
+                    .map(|site| most_free(site, &family))
+                    .max()
+                    .unwrap_or(0),
+                family,
+            },
+            (false, wanted) => QueueReason::BusyGpus {
+                wanted,
+                most_free: open
+                    .iter()
+                    .map(|site| site.together(&family, entirely_free))
+                    .max()
+                    .unwrap_or(0),
+                family,
+            },
+        };
+        reason.to_string()
     }
 
     /// How long somebody is planned to hold a slice, its start included.
@@ -136,8 +175,9 @@ impl Image {
         };
         let site = on.and_then(|slot| self.sites.get(&slot.node));
         let simulated = on.zip(site).is_some_and(|(slot, site)| {
-            let gpu = site.gpus.iter().find(|gpu| gpu.uuid == slot.gpu_uuid);
-            gpu.is_some_and(|gpu| gpu.simulated)
+            let first = slot.slices.first();
+            let gpu = |slice: &Slice| site.gpus.iter().find(|gpu| gpu.uuid == slice.gpu_uuid);
+            first.and_then(gpu).is_some_and(|gpu| gpu.simulated)
         });
         let has_it = |site: &Site| {
             let mut ready = site.node.ready_images.iter();
@@ -186,9 +226,7 @@ impl Image {
     /// What a profile asks for, with a volume of no size.
     pub(crate) fn ask_of(&self, profile: &Profile) -> Option<Ask> {
         let kinds = self.kinds.of_family(&profile.gpu_type)?;
-        let memory = u32::try_from(profile.memory_bytes.div_ceil(MIB)).ok()?;
-        let share = Demand::share(profile.cpu_milli, memory, profile.percent).ok()?;
-        Some(Ask::one(share.on(kinds)))
+        Some(Ask::one(demand_of(profile, 1)?.on(kinds)))
     }
 
     /// How long a slice is typically held.

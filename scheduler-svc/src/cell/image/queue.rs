@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cnlab_model::{
-    Timestamp,
+    BLOCKS_PER_GPU, Timestamp,
     id::{NodeId, WorkloadId},
 };
 use scheduler_core::{
@@ -12,6 +12,7 @@ use scheduler_core::{
     fragmentation::{Gradient, Popularity},
     plan::{Admission, Deadline, Job, JobId, TeamIx, Unmet},
     preempt::{Environment, WorkKind},
+    profile::Profile,
     run,
     timeline::Ask,
 };
@@ -29,9 +30,7 @@ impl Image {
                 .kinds
                 .for_volume(&profile.gpu_type, who.storage_bytes())?,
         };
-        let memory = u32::try_from(profile.memory_bytes.div_ceil(MIB)).unwrap_or(u32::MAX);
-        let share = Demand::share(profile.cpu_milli, memory, profile.percent).ok()?;
-        Some(share.on(kinds))
+        Some(demand_of(profile, who.gpus())?.on(kinds))
     }
 
     pub(super) fn ask(&self, who: &Who, volume_on: Option<NodeId>) -> Option<Ask> {
@@ -114,9 +113,7 @@ impl Image {
         self.news = 0;
         let offered = self.offered.iter().filter_map(|profile| {
             let kinds = self.kinds.of_family(&profile.gpu_type)?;
-            let memory = u32::try_from(profile.memory_bytes.div_ceil(MIB)).ok()?;
-            let share = Demand::share(profile.cpu_milli, memory, profile.percent).ok()?;
-            Some(share.on(kinds))
+            Some(demand_of(profile, 1)?.on(kinds))
         });
         let popularity = Popularity::typical(self.arrivals.iter().copied().chain(offered));
         self.engine.set_rule(Gradient::new(&popularity));
@@ -170,7 +167,7 @@ impl Image {
         let place = self
             .sites
             .get(&grant.node)
-            .and_then(|site| site.place_of(&grant.gpu_uuid));
+            .and_then(|site| site.place_of_all(&grant.slices));
         let age = now.since(grant.granted_at);
         let rest = match &who {
             Who::Server(_) => self.held_for.rest(age),
@@ -202,8 +199,7 @@ impl Image {
                 standing: Standing::Holds(Held {
                     grant: grant.id,
                     node: grant.node,
-                    uuid: grant.gpu_uuid.clone(),
-                    blocks: grant.blocks,
+                    slices: grant.slices.clone(),
                     since: grant.granted_at,
                 }),
             },
@@ -226,9 +222,8 @@ impl Image {
 
     pub(super) fn give_back(&mut self, held: &Held, now: Timestamp) {
         self.learn_hold(now.since(held.since));
-        let site = self.sites.get_mut(&held.node);
-        if let Some(gpu) = site.and_then(|site| site.gpu_mut(&held.uuid)) {
-            gpu.taken = gpu.taken.minus(held.blocks);
+        if let Some(site) = self.sites.get_mut(&held.node) {
+            site.give_back(&held.slices);
         }
     }
 
@@ -262,5 +257,18 @@ impl Image {
             let (who, volume_on) = (entry.who.clone(), entry.volume_on);
             self.enter(who, volume_on, Unmet::AcceptLate, now);
         }
+    }
+}
+
+/// So many slices of a profile, on any node.
+pub(super) fn demand_of(profile: &Profile, gpus: u8) -> Option<Demand> {
+    let count = u64::from(gpus);
+    let memory = profile.memory_bytes.div_ceil(MIB).saturating_mul(count);
+    let memory = u32::try_from(memory).unwrap_or(u32::MAX);
+    let cpu = profile.cpu_milli.saturating_mul(gpus.into());
+    match gpus {
+        1 => Demand::share(cpu, memory, profile.percent).ok(),
+        _ if profile.percent == BLOCKS_PER_GPU => Demand::whole(cpu, memory, gpus).ok(),
+        _ => None,
     }
 }

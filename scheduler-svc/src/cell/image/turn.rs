@@ -10,10 +10,7 @@ use scheduler_core::{
 };
 
 use super::{Act, Held, Image, Seen, Slot, Standing};
-use crate::{
-    cell::{Who, site},
-    store::record::Grant,
-};
+use crate::{cell::Who, store::record::Grant};
 
 impl Image {
     /// When something is to be done although nothing happens.
@@ -72,18 +69,12 @@ impl Image {
         let who = entry.who.clone();
         let owner = *self.owners.get(&place.node)?;
         let site = self.sites.get_mut(&owner)?;
-        let at = site.gpu_at(place)?;
-        let gpu = site.gpus.get_mut(at)?;
-        let blocks = site::free(gpu).lowest(percent)?;
-        gpu.taken = gpu.taken.union(blocks);
         let mut slot = Slot {
             workload,
             node: owner,
             node_name: site.node.name.clone(),
-            gpu_uuid: gpu.uuid.clone(),
-            gpu_type: gpu.family.clone(),
-            blocks,
-            vram_bytes: scheduler_core::profile::vram_bytes(gpu.memory_bytes, percent),
+            gpu_type: who.profile().gpu_type.clone(),
+            slices: site.take(place, percent)?,
             start: Duration::ZERO,
         };
         slot.start = self.start_time(&who, Some(&slot));
@@ -98,8 +89,7 @@ impl Image {
             entry.standing = Standing::Holds(Held {
                 grant: grant.id,
                 node: grant.node,
-                uuid: grant.gpu_uuid.clone(),
-                blocks: grant.blocks,
+                slices: grant.slices.clone(),
                 since: grant.granted_at,
             });
         }
@@ -108,9 +98,8 @@ impl Image {
     /// A grant could not be written down: somebody changed the row. Who it was for is taken
     /// out, and comes back by its row.
     pub(crate) fn not_granted(&mut self, slot: &Slot, now: Timestamp) {
-        let site = self.sites.get_mut(&slot.node);
-        if let Some(gpu) = site.and_then(|site| site.gpu_mut(&slot.gpu_uuid)) {
-            gpu.taken = gpu.taken.minus(slot.blocks);
+        if let Some(site) = self.sites.get_mut(&slot.node) {
+            site.give_back(&slot.slices);
         }
         self.leave(slot.workload, now);
     }

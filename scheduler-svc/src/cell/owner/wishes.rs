@@ -223,6 +223,18 @@ fn rejected(image: &Image, who: &Who, reason: RejectReason) -> SchedulerError {
             SchedulerError::StorageTooLarge { wanted, largest }
         }
         RejectReason::VolumeElsewhere { node, .. } => SchedulerError::VolumeElsewhere { node },
+        RejectReason::TooManyGpus {
+            family,
+            wanted,
+            most,
+        } => SchedulerError::GpusTooMany {
+            family,
+            wanted,
+            most,
+        },
+        why @ RejectReason::NotEntire { .. } => SchedulerError::GpusInvalid {
+            problem: why.to_string(),
+        },
         why @ (RejectReason::BadSlice { .. }
         | RejectReason::NoNodes
         | RejectReason::NoSuchGpu { .. }) => SchedulerError::ProfileUnavailable {

@@ -14,10 +14,9 @@ pub(crate) struct Model {
     /// Who is charged; empty in rows from before there were teams.
     pub(crate) team_id: String,
     pub(crate) node_id: String,
-    pub(crate) gpu_uuid: String,
     pub(crate) gpu_type: String,
-    pub(crate) blocks: String,
-    pub(crate) vram_bytes: i64,
+    /// The slices as a JSON list.
+    pub(crate) slices: String,
     pub(crate) granted_at: i64,
     /// When the node was first known to have it.
     pub(crate) delivered_at: Option<i64>,

@@ -18,6 +18,7 @@ pub(crate) struct Model {
     pub(crate) percent: i32,
     pub(crate) memory_bytes: i64,
     pub(crate) cpu_milli: i64,
+    pub(crate) gpus: i32,
     pub(crate) image: String,
     pub(crate) image_reference: String,
     pub(crate) install_heavy: bool,

@@ -36,6 +36,9 @@ pub(crate) struct Run {
     pub(crate) team: TeamId,
     /// The profile as it was when the run was submitted.
     pub(crate) profile: Profile,
+    /// How many slices of it.
+    #[serde(default = "super::one")]
+    pub(crate) gpus: u8,
     pub(crate) image: String,
     pub(crate) image_reference: String,
     pub(crate) install_heavy: bool,
@@ -152,6 +155,7 @@ impl TryFrom<entity::run::Model> for Run {
                 name: model.profile.clone(),
                 gpu_type: model.gpu_type.clone(),
             },
+            gpus: row.number(model.gpus.into())?,
             install_heavy: model.install_heavy,
             command: row.json(&model.command)?,
             storage_bytes: row.number(model.storage_bytes)?,
@@ -222,6 +226,7 @@ impl From<&Run> for entity::run::Model {
             percent: run.profile.percent.into(),
             memory_bytes: signed(run.profile.memory_bytes),
             cpu_milli: run.profile.cpu_milli.into(),
+            gpus: run.gpus.into(),
             image: run.image.clone(),
             image_reference: run.image_reference.clone(),
             install_heavy: run.install_heavy,
@@ -287,6 +292,7 @@ mod tests {
                 memory_bytes: u64::from(u32::MAX) + 1,
                 cpu_milli: u32::MAX,
             },
+            gpus: 8,
             image: "i".to_owned(),
             image_reference: "r".to_owned(),
             install_heavy: true,

@@ -17,6 +17,7 @@ fn every_state_survives_its_row_and_an_unknown_one_is_refused() {
             memory_bytes: u64::from(u32::MAX) + 1,
             cpu_milli: u32::MAX,
         },
+        gpus: 2,
         image: "i".to_owned(),
         image_reference: "r".to_owned(),
         install_heavy: true,

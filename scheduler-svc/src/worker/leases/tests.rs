@@ -19,7 +19,7 @@ use crate::{
     config::{CatalogConfig, GrantConfig, NotebookConfig},
     store::{
         Migrations, batch,
-        record::{Gpu, Grant, Node},
+        record::{Gpu, Grant, Node, Slice},
     },
 };
 
@@ -81,10 +81,12 @@ async fn node_with_a_grant(app: &App) -> (NodeId, GrantId) {
         workload: ServerId::from_ulid(Ulid(3)).into(),
         team: TeamId::from_ulid(Ulid(4)),
         node: id,
-        gpu_uuid: "SIM-0".to_owned(),
         gpu_type: "H100".to_owned(),
-        blocks: Blocks::ALL,
-        vram_bytes: 80 << 30,
+        slices: vec![Slice {
+            gpu_uuid: "SIM-0".to_owned(),
+            blocks: Blocks::ALL,
+            vram_bytes: 80 << 30,
+        }],
         granted_at: now,
         delivered_at: Some(now),
         released_at: None,
