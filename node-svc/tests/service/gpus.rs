@@ -68,6 +68,16 @@ async fn contract(gpus: &dyn Gpus) {
     assert!(matches!(too_large, Err(GpuError::Memory { .. })));
     let unknown = gpus.attach(two, &[slice("GPU-none", "0", 1)]).await;
     assert!(matches!(unknown, Err(GpuError::Unknown(_))));
+    if let [_, other, ..] = facts.as_slice() {
+        let both = [slice(&other.uuid, "0-99", 1), slice(uuid, "0-99", 1)];
+        let busy = gpus.attach(two, &both).await;
+        assert!(matches!(busy, Err(GpuError::Busy { .. })));
+        assert_eq!(
+            gpus.attached().await,
+            [(one, quarter.clone())],
+            "all or none"
+        );
+    }
     let rest = slice(uuid, "25-99", memory / 4 * 3);
     gpus.attach(two, std::slice::from_ref(&rest)).await.unwrap();
     assert_eq!(gpus.attached().await, [(one, quarter.clone()), (two, rest)]);

@@ -8,7 +8,7 @@ use super::{command_line, document, ending, get, list::priority_word, state_text
 use crate::{
     command::{
         follow::interruptible,
-        server::show::{grant_facts, runtime_facts, to_the_second, with_note},
+        server::show::{grant_facts, profile_text, runtime_facts, to_the_second, with_note},
     },
     console::Console,
     error::{Exit, Failure, Result},
@@ -97,7 +97,7 @@ fn table(run: &pb::Run) -> String {
         "Storage",
         with_note(&format!("{size} = {} bytes", size.0), &run.volume_id),
     );
-    facts.add("Profile", run.profile.as_str());
+    facts.add("Profile", profile_text(&run.profile, run.gpus));
     if let Some(grant) = &run.grant {
         grant_facts(&mut facts, grant);
     }

@@ -73,7 +73,7 @@ fn table(server: &pb::Server) -> String {
         "Storage",
         with_note(&format!("{size} = {} bytes", size.0), &server.volume_id),
     );
-    facts.add("Profile", server.profile.as_str());
+    facts.add("Profile", profile_text(&server.profile, server.gpus));
     if let Some(grant) = &server.grant {
         grant_facts(&mut facts, grant);
     }
@@ -118,6 +118,14 @@ pub(in crate::command) fn grant_facts(facts: &mut Facts, grant: &model::Grant) {
             IsolationClass::Unspecified => "not said",
         },
     );
+}
+
+/// A profile, and how often where that is more than once.
+pub(in crate::command) fn profile_text(profile: &str, gpus: u32) -> String {
+    match gpus {
+        0 | 1 => profile.to_owned(),
+        gpus => format!("{profile}, {gpus} times"),
+    }
 }
 
 fn slice_facts(facts: &mut Facts, slice: &model::Slice) {

@@ -64,6 +64,7 @@ impl Runs {
             project: or(request.project, "local/default"),
             owner_id: "usr_01900000000000000000000001".to_owned(),
             profile: request.profile,
+            gpus: request.gpus.unwrap_or(1),
             image: request.image,
             command: request.command,
             storage_bytes: request.storage_bytes,
