@@ -4,6 +4,7 @@ mod bench;
 mod lint;
 mod provision;
 mod run;
+mod sim;
 mod test;
 
 use std::process::ExitCode;
@@ -34,6 +35,8 @@ enum Verb {
         #[command(flatten)]
         extent: bench::Extent,
     },
+    /// Replays the public trace and synthetic days through the scheduler, beside simpler ones
+    Sim(sim::Simulation),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Verb::Soak => test::soak(),
         Verb::Lint => lint::lint(),
         Verb::Bench { name, extent } => bench::bench(name, &extent),
+        Verb::Sim(wanted) => sim::sim(&wanted),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
