@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cnlab_model::id::ServerId;
 use http::{HeaderValue, Method, StatusCode, Uri, header, uri::PathAndQuery};
+use prost::Message as _;
 use tonic::Request;
 
 use crate::{
@@ -101,17 +102,23 @@ impl Front {
     /// Whether the services behind answer.
     async fn ready(&self) -> Response {
         for upstream in [Upstream::Scheduler, Upstream::Billing] {
-            if !self.answers(upstream).await {
-                return page::plain(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    format!("{} does not answer", upstream.name()),
-                );
-            }
+            let name = upstream.name();
+            let problem = match self.health(upstream).await {
+                Some(SERVING) => continue,
+                // A scheduler that stands by answers, and does nothing else.
+                Some(_) => format!("{name} does not serve at present"),
+                None => format!("{name} does not answer"),
+            };
+            return page::plain(StatusCode::SERVICE_UNAVAILABLE, problem);
         }
         page::plain(StatusCode::OK, "ready")
     }
 
-    async fn answers(&self, upstream: Upstream) -> bool {
+    /// What a service says of its own health; `None` where it says nothing.
+    async fn health(&self, upstream: Upstream) -> Option<i32> {
+        let question = HealthQuestion {
+            service: upstream.name().to_owned(),
+        };
         let check = async {
             let mut client = tonic::client::Grpc::new(self.upstreams.channel(upstream));
             client
@@ -120,12 +127,35 @@ impl Front {
                 .map_err(|error| tonic::Status::unavailable(error.to_string()))?;
             let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
             client
-                .unary(Request::new(bytes::Bytes::new()), path, BytesCodec)
+                .unary(
+                    Request::new(question.encode_to_vec().into()),
+                    path,
+                    BytesCodec,
+                )
                 .await
         };
-        matches!(tokio::time::timeout(READY_WITHIN, check).await, Ok(Ok(_)))
+        let answer = tokio::time::timeout(READY_WITHIN, check).await.ok()?.ok()?;
+        let health = HealthAnswer::decode(answer.into_inner()).ok()?;
+        Some(health.status)
     }
 }
+
+/// `grpc.health.v1.HealthCheckRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthQuestion {
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+/// `grpc.health.v1.HealthCheckResponse`; its status is an open enum.
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthAnswer {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+/// `SERVING` of `grpc.health.v1`.
+const SERVING: i32 = 1;
 
 fn landing() -> Response {
     Page::new(StatusCode::OK, "CNLab")

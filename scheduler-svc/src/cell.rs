@@ -134,6 +134,7 @@ pub(super) enum Role {
 #[derive(Debug)]
 pub(crate) struct Cell {
     role: watch::Sender<Role>,
+    ready: watch::Sender<bool>,
     inbox: mpsc::Sender<Command>,
     /// Until the owner takes it.
     outlet: Mutex<Option<mpsc::Receiver<Command>>>,
@@ -146,6 +147,7 @@ impl Cell {
         let (inbox, outlet) = mpsc::channel(INBOX);
         Self {
             role: watch::Sender::new(Role::Unsettled),
+            ready: watch::Sender::new(false),
             inbox,
             outlet: Mutex::new(Some(outlet)),
             missed: Arc::default(),
@@ -172,7 +174,15 @@ impl Cell {
         }
     }
 
+    /// Whether this process leads the cell, as it changes.
+    pub(crate) fn ready(&self) -> watch::Receiver<bool> {
+        self.ready.subscribe()
+    }
+
     fn turn_to(&self, role: Role) {
+        let leads = role == Role::Leads;
+        self.ready
+            .send_if_modified(|ready| std::mem::replace(ready, leads) != leads);
         self.role.send_if_modified(|now| {
             let changed = *now != role;
             *now = role;

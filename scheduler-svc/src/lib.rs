@@ -44,7 +44,7 @@ use cnlab_service::{
     GrpcStack, Runtime, Service, StartError, Wake, Worker,
     net::{self, Limits},
 };
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
@@ -105,6 +105,10 @@ impl Service for Scheduler {
             .add_service(RunServiceServer::new(api::run::RunApi(app())))
             .add_service(CatalogServiceServer::new(api::catalog::CatalogApi(app())))
             .add_service(RosterServiceServer::new(api::roster::RosterApi(app())))
+    }
+
+    fn ready(&self) -> Option<watch::Receiver<bool>> {
+        Some(self.app.cell.ready())
     }
 
     fn workers(self: &Arc<Self>) -> Vec<Worker> {

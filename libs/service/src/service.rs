@@ -4,7 +4,7 @@ use std::{fmt, io, net::SocketAddr, sync::Arc};
 
 use async_trait::async_trait;
 use cnlab_model::Fault;
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
@@ -36,6 +36,12 @@ pub trait Service: Sized + Send + Sync + 'static {
 
     /// Its gRPC methods. The kit adds health and reflection.
     fn grpc(self: &Arc<Self>) -> Routes;
+
+    /// Whether it can do its work at present, where that changes while it lives: the health of
+    /// its own name follows it. The health of the empty name says that the process lives.
+    fn ready(&self) -> Option<watch::Receiver<bool>> {
+        None
+    }
 
     /// Its loops.
     fn workers(self: &Arc<Self>) -> Vec<Worker> {
@@ -202,6 +208,15 @@ impl<S: Service> Running<S> {
     }
 }
 
+async fn set_ready(health: &tonic_health::server::HealthReporter, name: &str, ready: bool) {
+    let status = if ready {
+        tonic_health::ServingStatus::Serving
+    } else {
+        tonic_health::ServingStatus::NotServing
+    };
+    health.set_service_status(name, status).await;
+}
+
 /// Starts a service on a listener. `up`, the tests and [`crate::main`] all go through here.
 ///
 /// # Errors
@@ -220,9 +235,19 @@ pub async fn start<S: Service>(
     health
         .set_service_status("", tonic_health::ServingStatus::Serving)
         .await;
-    health
-        .set_service_status(S::NAME, tonic_health::ServingStatus::Serving)
-        .await;
+    match service.ready() {
+        None => set_ready(&health, S::NAME, true).await,
+        Some(mut ready) => {
+            let now = *ready.borrow_and_update();
+            set_ready(&health, S::NAME, now).await;
+            runtime.tasks.spawn("health", async move {
+                while ready.changed().await.is_ok() {
+                    let now = *ready.borrow_and_update();
+                    set_ready(&health, S::NAME, now).await;
+                }
+            });
+        }
+    }
     // Every descriptor is known to it, for the types; told are only the methods that are here.
     let reflection = S::SERVES
         .iter()

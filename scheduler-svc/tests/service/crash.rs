@@ -143,6 +143,35 @@ async fn a_second_scheduler_leaves_alone_what_is_in_flight() {
     .unwrap();
 }
 
+/// Health says which of several schedulers does the work, so that requests find it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_says_that_it_does_not_serve_and_takes_over() {
+    const SERVING: i32 = 1;
+    const NOT_SERVING: i32 = 2;
+    let until = async |world: &World, status: i32| {
+        wait_until(GENEROUS, "the health to change", async || {
+            world.health("scheduler-svc").await == status
+        })
+        .await
+        .unwrap();
+    };
+    let mut first = World::start(Database::Postgres).await;
+    until(&first, SERVING).await;
+    let config = first.config.clone();
+    let second = World::start_with(Database::Postgres, |own| *own = config).await;
+    until(&second, NOT_SERVING).await;
+    assert_eq!(second.health("").await, SERVING, "it lives");
+    let refused = second.create(&ada(), ask("a")).await.unwrap_err();
+    assert_eq!(refused.reason, "SCHEDULER_STANDBY");
+    assert_eq!(first.health("scheduler-svc").await, SERVING);
+
+    first.stop().await;
+    until(&second, SERVING).await;
+    let node = second.node("gpu-box", &["H100"]).await;
+    let created = second.create(&ada(), ask("a")).await.unwrap();
+    launched(&node, &created.id).await;
+}
+
 async fn a_watch_that_is_cut_says_so(database: Database) {
     let mut world = World::start(database).await;
     let node = world.node("gpu-box", &["H100"]).await;

@@ -25,6 +25,7 @@ use cnlab_testkit::{GENEROUS, PostgresServer, ScratchDir, wait_for};
 use scheduler_svc::{Config, Scheduler, UpstreamConfig};
 use tokio::net::TcpListener;
 use tonic::{Request, Status, Streaming};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use crate::peers::{PeerBilling, PeerNode};
 
@@ -116,6 +117,15 @@ impl World {
     fn channel(&self) -> channel::UpstreamChannel {
         let endpoint = self.scheduler.as_ref().unwrap().endpoint();
         channel::connect(&endpoint, &self.config.common.internal_key, GENEROUS).unwrap()
+    }
+
+    /// The health of this name, as a number of `grpc.health.v1`.
+    pub(crate) async fn health(&self, name: &str) -> i32 {
+        let request = HealthCheckRequest {
+            service: name.to_owned(),
+        };
+        let mut health = HealthClient::new(self.channel());
+        health.check(request).await.unwrap().into_inner().status
     }
 
     pub(crate) fn servers(&self) -> ServerServiceClient<channel::UpstreamChannel> {
