@@ -5,7 +5,7 @@ mod sooner;
 mod text;
 
 pub use report::{
-    Ahead, Blocker, DeadlineTerm, GpuTypeTerm, LocalityTerm, Report, ShareTerm, explain,
+    Ahead, Blocker, DeadlineTerm, GpuTypeTerm, LocalityTerm, Report, ShareTerm, explain, report,
 };
-pub use sooner::{Change, Sooner};
-pub use text::Names;
+pub use sooner::{Change, Sooner, WORTH, starts};
+pub use text::{Names, Words, after};

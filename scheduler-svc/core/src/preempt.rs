@@ -274,6 +274,15 @@ impl Runs {
         self.runs.get(&id)
     }
 
+    /// From when on a job that runs may be made to give way to work of a class; `None` where
+    /// it never is.
+    #[must_use]
+    pub fn yields_from(&self, id: JobId, to: Class) -> Option<Timestamp> {
+        let running = self.runs.get(&id)?;
+        to.goes_before(running.class())?;
+        (!running.fixed).then(|| running.since.plus(self.min_run))
+    }
+
     /// How the newcomer can start now, with the least loss; of equal ones the lowest node.
     ///
     /// `None` where it cannot, even if everything gives way that may be made to. `cluster` is

@@ -50,6 +50,12 @@ impl KindSet {
     pub const fn admits(self, kind: Kind) -> bool {
         self.0 == 0 || self.0 & 1 << kind.0 != 0
     }
+
+    /// Whether some kind is in both.
+    #[must_use]
+    pub const fn meets(self, other: Self) -> bool {
+        self.0 == 0 || other.0 == 0 || self.0 & other.0 != 0
+    }
 }
 
 impl FromIterator<Kind> for KindSet {

@@ -57,6 +57,12 @@ impl Reclaims {
             .collect()
     }
 
+    fn victims_of(&self, newcomer: JobId) -> Option<usize> {
+        self.waiting
+            .get(&newcomer)
+            .map(|(victims, _)| victims.len())
+    }
+
     fn take(&mut self, newcomer: JobId) -> Option<Vec<Place>> {
         self.waiting.remove(&newcomer).map(|(_, places)| places)
     }
@@ -137,5 +143,11 @@ impl<R: Rule> Engine<R> {
     #[must_use]
     pub fn is_expected(&self, id: JobId) -> bool {
         self.reclaims.is_newcomer(id)
+    }
+
+    /// How many that give way for this job are still there; `None` where nobody was asked to.
+    #[must_use]
+    pub fn still_there_for(&self, id: JobId) -> Option<usize> {
+        self.reclaims.victims_of(id)
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     timeline::{Ask, Timeline},
 };
 
-/// How many jobs go before one, by what puts them there.
+/// How many jobs that could use the same GPUs go before one, by what puts them there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ahead {
     /// A higher class.
@@ -58,7 +58,7 @@ pub enum DeadlineTerm {
     },
 }
 
-/// How the team stands among those that have jobs in the queue.
+/// How the team stands among those with jobs in the queue that could use the same GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShareTerm {
     /// Its place, from 1; the first is owed most.
@@ -140,7 +140,7 @@ pub struct Report {
     pub gpu_type: GpuTypeTerm,
     /// Its data.
     pub locality: LocalityTerm,
-    /// How many jobs are in the queue.
+    /// How many jobs in the queue could use the same GPUs, this one included.
     pub queued: usize,
     /// Those that go before it.
     pub ahead: Ahead,
@@ -154,6 +154,17 @@ pub struct Report {
 /// forecast must be of this plan.
 #[must_use]
 pub fn explain(plan: &Plan, forecast: &Forecast, id: JobId) -> Option<Report> {
+    let mut report = report(plan, forecast, id)?;
+    if !matches!(report.standing, Standing::Running { .. }) {
+        report.sooner = sooner::changes(plan, forecast, plan.job(id)?, report.start);
+    }
+    Some(report)
+}
+
+/// The same without what would let the job start sooner, for a caller that knows better what
+/// could be asked for: see [`starts`](super::starts).
+#[must_use]
+pub fn report(plan: &Plan, forecast: &Forecast, id: JobId) -> Option<Report> {
     let job = *plan.job(id)?;
     let standing = plan.standing(id)?;
     let turn = plan.turn_of(id)?;
@@ -163,11 +174,17 @@ pub fn explain(plan: &Plan, forecast: &Forecast, id: JobId) -> Option<Report> {
         None => forecast.start(id),
     };
     let mut ahead = Ahead::default();
+    let mut queued = 0_usize;
     let mut ranks = BTreeSet::from([(plan.rank(job.team), job.team)]);
     for other in plan.queue() {
         let (Some(theirs), Some(other)) = (plan.turn_of(other), plan.job(other)) else {
             continue;
         };
+        // Who waits for other GPUs is in nobody's way.
+        if !job.ask.demand.kinds().meets(other.ask.demand.kinds()) {
+            continue;
+        }
+        queued = queued.saturating_add(1);
         ranks.insert((plan.rank(other.team), other.team));
         if theirs < turn && !running {
             let count = match turn.decider(&theirs) {
@@ -211,14 +228,10 @@ pub fn explain(plan: &Plan, forecast: &Forecast, id: JobId) -> Option<Report> {
             .ask
             .only
             .map_or(LocalityTerm::Anywhere, LocalityTerm::On),
-        queued: plan.queued(),
+        queued,
         ahead,
         blocked: (!running).then(|| blocker(plan, id)).flatten(),
-        sooner: if running {
-            Vec::new()
-        } else {
-            sooner::changes(plan, forecast, &job, start)
-        },
+        sooner: Vec::new(),
     })
 }
 

@@ -6,12 +6,12 @@ use cnlab_model::Timestamp;
 
 use crate::{
     cluster::{Demand, Kind, KindSet, Shape},
-    plan::{Forecast, Job, Plan},
+    plan::{Forecast, Job, JobId, Plan},
     timeline::{Ask, Window},
 };
 
 /// A start that is this much sooner is worth a word.
-const WORTH: Duration = Duration::from_secs(60);
+pub const WORTH: Duration = Duration::from_secs(60);
 
 /// What could be asked for instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,36 @@ pub struct Sooner {
     pub start: Timestamp,
 }
 
+/// When a job that waits would start, at the latest, if it asked for something else instead:
+/// behind all that waits now. An alternative by which it does not start sooner has no start.
+/// The forecast must be of this plan, and the start that of the job in it.
+#[must_use]
+pub fn starts(
+    plan: &Plan,
+    forecast: &Forecast,
+    id: JobId,
+    start: Option<Timestamp>,
+    alternatives: &[(Ask, Duration)],
+) -> Vec<Option<Timestamp>> {
+    let future = forecast.without(id);
+    let from = Window::from(plan.timeline().now());
+    let limit = worth(start);
+    alternatives
+        .iter()
+        .map(|(ask, length)| {
+            let slot = future.earliest(ask, *length, from)?;
+            (slot.start <= limit).then_some(slot.start)
+        })
+        .collect()
+}
+
+/// Before when a start has to be to be worth a word.
+fn worth(start: Option<Timestamp>) -> Timestamp {
+    start.map_or(Timestamp(i64::MAX), |start| {
+        Timestamp(start.0.saturating_sub(crate::timeline::micros(WORTH)))
+    })
+}
+
 /// Of each dimension the smallest change that brings the most.
 pub(super) fn changes(
     plan: &Plan,
@@ -49,9 +79,7 @@ pub(super) fn changes(
     let now = plan.timeline().now();
     let future = forecast.without(job.id);
     let from = Window::from(now);
-    let sooner_than = start.map_or(Timestamp(i64::MAX), |start| {
-        Timestamp(start.0.saturating_sub(crate::timeline::micros(WORTH)))
-    });
+    let sooner_than = worth(start);
     let mut found = Vec::new();
     for dimension in [
         smaller(&job.ask),

@@ -24,33 +24,45 @@ pub trait Names {
     fn job(&self, job: JobId) -> String;
 }
 
+/// A report in words, relative to a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Words {
+    /// Where the job stands.
+    pub headline: String,
+    /// Its class.
+    pub priority: String,
+    /// Its deadline.
+    pub deadline: String,
+    /// The share of its team.
+    pub share: String,
+    /// The GPUs.
+    pub gpu_type: String,
+    /// Its data.
+    pub locality: String,
+    /// The queue.
+    pub queue: String,
+    /// Why it does not start now.
+    pub blocked: Option<String>,
+}
+
 impl Report {
     /// The report in words, a term per line, relative to a moment.
     #[must_use]
     pub fn text(&self, names: &impl Names, now: Timestamp) -> String {
-        let mut text = format!("{}: {}\n", names.job(self.job), self.headline(now));
+        let words = self.words(names, now);
+        let mut text = format!("{}: {}\n", names.job(self.job), words.headline);
         let mut line = |head: &str, words: &str| {
             // Writing into a string does not fail.
             let _written = writeln!(text, "  {head:<12} {words}");
         };
-        line("priority", &self.priority_words());
-        line("deadline", &self.deadline_words(now));
-        line("fair share", &self.share_words());
-        line("GPU type", &self.gpu_words(names));
-        line(
-            "data",
-            &match self.locality {
-                LocalityTerm::Anywhere => "may run on any node".to_owned(),
-                LocalityTerm::On(node) => format!("lies on {}", names.node(node)),
-            },
-        );
-        if matches!(self.standing, Standing::Running { .. }) {
-            line("queue", &format!("{} wait", self.queued));
-        } else {
-            line("queue", &self.queue_words());
-        }
-        if let Some(blocked) = self.blocked {
-            line("blocked", &self.blocker_words(blocked, names, now));
+        line("priority", &words.priority);
+        line("deadline", &words.deadline);
+        line("fair share", &words.share);
+        line("GPU type", &words.gpu_type);
+        line("data", &words.locality);
+        line("queue", &words.queue);
+        if let Some(blocked) = &words.blocked {
+            line("blocked", blocked);
         }
         for (index, sooner) in self.sooner.iter().enumerate() {
             let head = if index == 0 { "sooner" } else { "" };
@@ -58,6 +70,31 @@ impl Report {
             line(head, &format!("{change}: {}", after(sooner.start, now)));
         }
         text
+    }
+
+    /// The report in words, each term by itself.
+    #[must_use]
+    pub fn words(&self, names: &impl Names, now: Timestamp) -> Words {
+        let running = matches!(self.standing, Standing::Running { .. });
+        Words {
+            headline: self.headline(now),
+            priority: self.priority_words(),
+            deadline: self.deadline_words(now),
+            share: self.share_words(),
+            gpu_type: self.gpu_words(names),
+            locality: match self.locality {
+                LocalityTerm::Anywhere => "may run on any node".to_owned(),
+                LocalityTerm::On(node) => format!("lies on {}", names.node(node)),
+            },
+            queue: if running {
+                format!("{} wait", self.queued)
+            } else {
+                self.queue_words()
+            },
+            blocked: self
+                .blocked
+                .map(|blocked| self.blocker_words(blocked, names, now)),
+        }
     }
 
     fn headline(&self, now: Timestamp) -> String {
@@ -119,13 +156,15 @@ impl Report {
     fn gpu_words(&self, names: &impl Names) -> String {
         let term = &self.gpu_type;
         let kinds = if term.kinds == KindSet::ANY {
-            "any type".to_owned()
+            "GPU of any type".to_owned()
         } else {
-            let kinds: Vec<String> = (0..Kind::LIMIT)
-                .filter_map(Kind::new)
-                .filter(|kind| term.kinds.admits(*kind))
-                .map(|kind| names.kind(kind))
-                .collect();
+            let mut kinds: Vec<String> = Vec::new();
+            for kind in (0..Kind::LIMIT).filter_map(Kind::new) {
+                // Kinds that only the core tells apart have one name.
+                if term.kinds.admits(kind) && !kinds.contains(&names.kind(kind)) {
+                    kinds.push(names.kind(kind));
+                }
+            }
             kinds.join(" or ")
         };
         let room = if term.free > 0 {
@@ -133,11 +172,7 @@ impl Report {
         } else {
             format!("none free, at most {}% of one", term.widest)
         };
-        format!(
-            "{} of {kinds}: {} there, {room}",
-            wants(&self.ask),
-            term.gpus
-        )
+        format!("{}; {} there, {room}", wants(&self.ask, &kinds), term.gpus)
     }
 
     fn queue_words(&self) -> String {
@@ -156,36 +191,39 @@ impl Report {
                 names.job(by),
                 after(from, now)
             ),
+            Blocker::Scattered { free, most: 0 } => {
+                format!("{} free, but no entire one", in_gpus(free))
+            }
             Blocker::Scattered { free, most } => match self.ask.demand.shape() {
                 Shape::Whole(_) => format!(
-                    "free: {}, but at most {most} entire on one node",
+                    "{} free, but at most {most} entire on one node",
                     in_gpus(free)
                 ),
                 Shape::Share(_) | Shape::CpuOnly => {
-                    format!("free: {}, but at most {most}% of one", in_gpus(free))
+                    format!("{} free, but at most {most}% of one", in_gpus(free))
                 }
             },
             Blocker::Processors => {
                 "processors or memory are short where there would be room".to_owned()
             }
             Blocker::Busy { free: 0 } => "no GPU that would do is free".to_owned(),
-            Blocker::Busy { free } => format!("free where it may run: {}", in_gpus(free)),
+            Blocker::Busy { free } => format!("only {} free where it may run", in_gpus(free)),
             Blocker::NoNode => "no node that would do takes new work".to_owned(),
             Blocker::TooLarge => "no node that would do is large enough".to_owned(),
         }
     }
 }
 
-fn wants(ask: &Ask) -> String {
+fn wants(ask: &Ask, kinds: &str) -> String {
     let each = match ask.demand.shape() {
         Shape::CpuOnly => "no GPU".to_owned(),
-        Shape::Share(blocks) => format!("{blocks}%"),
-        Shape::Whole(gpus) => gpus.to_string(),
+        Shape::Share(blocks) => format!("{blocks}% of one {kinds}"),
+        Shape::Whole(gpus) => format!("{gpus} × {kinds}"),
     };
     if ask.tasks > 1 {
-        format!("{} × {each}", ask.tasks)
+        format!("wants {each} for each of {} tasks", ask.tasks)
     } else {
-        each
+        format!("wants {each}")
     }
 }
 
@@ -215,7 +253,9 @@ fn change_words(change: Change, tasks: u16, names: &impl Names) -> String {
     }
 }
 
-fn after(moment: Timestamp, now: Timestamp) -> String {
+/// How far away a moment is: `now`, `in 12 min`.
+#[must_use]
+pub fn after(moment: Timestamp, now: Timestamp) -> String {
     if moment <= now {
         "now".to_owned()
     } else {
