@@ -6,6 +6,7 @@
 
 pub(crate) mod catalog;
 pub(crate) mod create;
+pub(crate) mod explain;
 pub(crate) mod find;
 pub(crate) mod lifecycle;
 pub(crate) mod once;

@@ -1,5 +1,6 @@
 //! Between the wire and the words of this service.
 
+pub(crate) mod queue;
 pub(crate) mod run;
 
 use std::{

@@ -7,6 +7,7 @@
 //!   thrown away, not repaired.
 
 mod expect;
+mod explain;
 mod nodes;
 mod queue;
 mod turn;
@@ -120,6 +121,19 @@ struct Entry {
     /// Where its volume lies, if it was ever used.
     volume_on: Option<NodeId>,
     standing: Standing,
+    /// Why its place was chosen, as far as this image chose it.
+    chosen: Option<Chosen>,
+}
+
+/// How it stood at a place when it was chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Chosen {
+    /// Blocks of the GPU that stayed free.
+    left: u8,
+    /// Whether the environment was built there already.
+    image_ready: bool,
+    /// Whether the volume left no choice.
+    tied: bool,
 }
 
 /// See the module.

@@ -57,6 +57,13 @@ impl Kinds {
         self.matching(|traits| traits.family == family)
     }
 
+    /// The family of a kind.
+    pub(super) fn family(&self, kind: Kind) -> Option<&str> {
+        let mut known = self.known.iter();
+        let found = known.find(|(_, known)| **known == kind);
+        found.map(|(traits, _)| traits.family.as_str())
+    }
+
     fn matching(&self, wanted: impl Fn(&Traits) -> bool) -> Option<KindSet> {
         let found = self.known.iter().filter(|(traits, _)| wanted(traits));
         let mut found = found.map(|(_, kind)| *kind).peekable();

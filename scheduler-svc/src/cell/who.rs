@@ -1,10 +1,10 @@
 //! A server or run, as far as it makes no difference which of them it is.
 
 use cnlab_model::{
-    Timestamp,
+    ProjectName, Timestamp,
     id::{GrantId, TeamId, VolumeId, WorkloadId},
 };
-use scheduler_core::{profile::Profile, run, server};
+use scheduler_core::{plan::Priority, profile::Profile, run, server};
 
 use crate::store::record::{Run, Server};
 
@@ -35,6 +35,43 @@ impl Who {
         match self {
             Self::Server(server) => server.gpus,
             Self::Run(run) => run.gpus,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Server(server) => server.name.as_str(),
+            Self::Run(run) => run.name.as_str(),
+        }
+    }
+
+    pub(crate) fn project(&self) -> &ProjectName {
+        match self {
+            Self::Server(server) => &server.project,
+            Self::Run(run) => &run.project,
+        }
+    }
+
+    /// Its class; every server has the same.
+    pub(crate) fn priority(&self) -> Priority {
+        match self {
+            Self::Server(_) => Priority::default(),
+            Self::Run(run) => run.priority,
+        }
+    }
+
+    /// By when it is to have ended.
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
+        match self {
+            Self::Server(_) => None,
+            Self::Run(run) => run.deadline,
+        }
+    }
+
+    pub(crate) fn state_text(&self) -> String {
+        match self {
+            Self::Server(server) => server.state.to_string(),
+            Self::Run(run) => run.state.to_string(),
         }
     }
 

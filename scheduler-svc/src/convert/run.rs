@@ -51,7 +51,7 @@ const fn encode_phase(state: State) -> pb::RunPhase {
     }
 }
 
-const fn encode_priority(priority: Priority) -> pb::Priority {
+pub(super) const fn encode_priority(priority: Priority) -> pb::Priority {
     match priority {
         Priority::Low => pb::Priority::Low,
         Priority::Normal => pb::Priority::Normal,

@@ -192,6 +192,16 @@ async fn of_two_schedulers_one_places_and_the_other_takes_over() {
             })
         })
         .collect();
+    // Nor does it know who waits.
+    let list = by(
+        &person(10, &["school/course"]),
+        pb::ListQueueRequest::default(),
+    );
+    let refused = second.queue().list_queue(list).await.unwrap_err();
+    assert_eq!(
+        PublicError::from_status(&refused).reason,
+        "SCHEDULER_STANDBY"
+    );
     let mut taken = Blocks::EMPTY;
     let mut fences = BTreeSet::new();
     let mut queued = Vec::new();

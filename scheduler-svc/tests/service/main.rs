@@ -10,6 +10,7 @@
 mod bad_input;
 mod burst;
 mod crash;
+mod explain;
 mod gpus;
 mod idempotency;
 mod life;

@@ -13,8 +13,8 @@ use cnlab_proto::{
     node::v1::{self as node, WorkloadState},
     scheduler::v1::{
         self as pb, ServerState, catalog_service_client::CatalogServiceClient,
-        roster_service_client::RosterServiceClient, run_service_client::RunServiceClient,
-        server_service_client::ServerServiceClient,
+        queue_service_client::QueueServiceClient, roster_service_client::RosterServiceClient,
+        run_service_client::RunServiceClient, server_service_client::ServerServiceClient,
     },
 };
 use cnlab_service::{
@@ -138,6 +138,10 @@ impl World {
 
     pub(crate) fn catalog(&self) -> CatalogServiceClient<channel::UpstreamChannel> {
         CatalogServiceClient::new(self.channel())
+    }
+
+    pub(crate) fn queue(&self) -> QueueServiceClient<channel::UpstreamChannel> {
+        QueueServiceClient::new(self.channel())
     }
 
     pub(crate) fn roster(&self) -> RosterServiceClient<channel::UpstreamChannel> {

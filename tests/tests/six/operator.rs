@@ -39,6 +39,7 @@ const OWN: [(&str, &[&str]); 6] = [
         "scheduler-svc",
         &[
             "cnlab.scheduler.v1.CatalogService",
+            "cnlab.scheduler.v1.QueueService",
             "cnlab.scheduler.v1.RosterService",
             "cnlab.scheduler.v1.RunService",
             "cnlab.scheduler.v1.ServerService",
@@ -51,6 +52,7 @@ const OWN: [(&str, &[&str]); 6] = [
             "cnlab.billing.v1.AccountService",
             "cnlab.billing.v1.UsageService",
             "cnlab.scheduler.v1.CatalogService",
+            "cnlab.scheduler.v1.QueueService",
             "cnlab.scheduler.v1.RunService",
             "cnlab.scheduler.v1.ServerService",
         ],

@@ -29,7 +29,7 @@ pub(crate) struct RunPage {
 
 impl App {
     /// The run that a caller means. What belongs to others does not exist for it.
-    pub(super) async fn find_run(
+    pub(in crate::app) async fn find_run(
         &self,
         caller: &Caller,
         wanted: &str,

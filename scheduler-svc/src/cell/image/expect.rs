@@ -11,7 +11,7 @@ use scheduler_core::{
     plan::{Job, Standing as Stand},
     profile::Profile,
     run,
-    runtime_estimate::{Basis, ENOUGH},
+    runtime_estimate::{Basis, ENOUGH, Estimate},
     timeline::Ask,
 };
 
@@ -234,14 +234,32 @@ impl Image {
         self.typical
     }
 
+    /// How long a run will go on that has run for a time.
+    pub(super) fn rest(
+        &self,
+        run: &Run,
+        age: Duration,
+        of: impl Fn(&Estimate) -> Duration,
+    ) -> Duration {
+        let kind = kind_of(run);
+        let unknown = UNKNOWN.saturating_sub(age);
+        match self.lengths.remaining(&kind, age) {
+            None => unknown,
+            // Where nothing was known of it, its age says nothing before the guess is over.
+            Some(left) if left.basis == Basis::Outlived && self.lengths.length(&kind).is_none() => {
+                of(&left).max(unknown)
+            }
+            Some(left) => of(&left),
+        }
+    }
+
     /// How long somebody will run, or go on, as likely longer as shorter.
     pub(crate) fn likely(&self, job: &Job, age: Option<Duration>) -> Duration {
         let who = self.workload(job.id).and_then(|id| self.who(id));
         match who {
             Some(Who::Run(run)) => {
                 let age = age.unwrap_or(Duration::ZERO);
-                let left = self.lengths.remaining(&kind_of(run), age);
-                left.map_or(UNKNOWN, |left| left.likely)
+                self.rest(run, age, |left| left.likely)
             }
             Some(Who::Server(_)) | None => age.map_or(self.typical, |age| self.held_for.rest(age)),
         }

@@ -17,7 +17,7 @@ use scheduler_core::{
     timeline::Ask,
 };
 
-use super::{ARRIVALS, Entry, Held, Image, MIB, RELEARN, Standing, Taken, UNKNOWN, kind_of};
+use super::{ARRIVALS, Entry, Held, Image, MIB, RELEARN, Standing, Taken};
 use crate::{cell::Who, store::record::Grant};
 
 impl Image {
@@ -88,6 +88,7 @@ impl Image {
                 who,
                 volume_on,
                 standing,
+                chosen: None,
             },
         );
         Taken::In
@@ -171,10 +172,7 @@ impl Image {
         let age = now.since(grant.granted_at);
         let rest = match &who {
             Who::Server(_) => self.held_for.rest(age),
-            Who::Run(run) => self
-                .lengths
-                .remaining(&kind_of(run), age)
-                .map_or(UNKNOWN, |left| left.bound),
+            Who::Run(run) => self.rest(run, age, |left| left.bound),
         };
         // Where it lies is known: no other node would do.
         let work = self.work(job, &who, Some(grant.node), Unmet::AcceptLate, now);
@@ -202,6 +200,7 @@ impl Image {
                     slices: grant.slices.clone(),
                     since: grant.granted_at,
                 }),
+                chosen: None,
             },
         );
     }

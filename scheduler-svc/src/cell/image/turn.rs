@@ -9,8 +9,11 @@ use scheduler_core::{
     plan::{JobId, Unmet},
 };
 
-use super::{Act, Held, Image, Seen, Slot, Standing};
-use crate::{cell::Who, store::record::Grant};
+use super::{Act, Chosen, Held, Image, Seen, Slot, Standing};
+use crate::{
+    cell::{Who, site},
+    store::record::Grant,
+};
 
 impl Image {
     /// When something is to be done although nothing happens.
@@ -66,7 +69,7 @@ impl Image {
         let place = *places.first()?;
         let entry = self.entries.get(&workload)?;
         let percent = entry.who.profile().percent;
-        let who = entry.who.clone();
+        let (who, tied) = (entry.who.clone(), entry.volume_on.is_some());
         let owner = *self.owners.get(&place.node)?;
         let site = self.sites.get_mut(&owner)?;
         let mut slot = Slot {
@@ -77,7 +80,19 @@ impl Image {
             slices: site.take(place, percent)?,
             start: Duration::ZERO,
         };
+        let mut ready = site.node.ready_images.iter();
+        let first = slot.slices.first();
+        let gpu = first.and_then(|first| site.gpus.iter().find(|gpu| gpu.uuid == first.gpu_uuid));
+        let left = gpu.map_or(0, |gpu| site::free(gpu).count());
+        let chosen = Chosen {
+            left,
+            image_ready: ready.any(|ready| ready == who.image()),
+            tied,
+        };
         slot.start = self.start_time(&who, Some(&slot));
+        if let Some(entry) = self.entries.get_mut(&workload) {
+            entry.chosen = Some(chosen);
+        }
         Some(slot)
     }
 
@@ -169,6 +184,7 @@ impl Image {
                 entry.who = who;
                 entry.volume_on = None;
                 entry.standing = Standing::Waits;
+                entry.chosen = None;
             }
         } else {
             self.enter(who, volume_on, Unmet::AcceptLate, now);
