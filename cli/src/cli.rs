@@ -76,6 +76,8 @@ pub enum Command {
     /// Commands that run on slices until they end.
     #[command(subcommand)]
     Run(command::run::RunCommand),
+    /// Show who waits for a slice, and when yours start.
+    Queue(command::queue::QueueArgs),
     /// Start every service on this machine, until Ctrl-C.
     #[cfg(feature = "up")]
     Up(command::up::UpArgs),

@@ -1,11 +1,13 @@
 //! Commands, one module per noun, and the way from the parsed command line to them.
 
 pub mod completion;
+pub mod explain;
 pub mod follow;
 pub mod images;
 pub mod login;
 pub mod logout;
 pub mod profiles;
+pub mod queue;
 pub mod run;
 pub mod server;
 #[cfg(feature = "up")]
@@ -106,6 +108,9 @@ pub async fn dispatch(cli: Cli, environment: &Environment, console: &mut Console
                 images::run(setting, console, command),
             )
             .await
+        }
+        Command::Queue(args) => {
+            traced(setting, "cnlab queue", queue::run(setting, console, args)).await
         }
         Command::Run(command) => {
             traced(

@@ -9,8 +9,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use cnlab_proto::{
     billing::v1::account_service_client::AccountServiceClient,
     scheduler::v1::{
-        catalog_service_client::CatalogServiceClient, run_service_client::RunServiceClient,
-        server_service_client::ServerServiceClient,
+        catalog_service_client::CatalogServiceClient, queue_service_client::QueueServiceClient,
+        run_service_client::RunServiceClient, server_service_client::ServerServiceClient,
     },
 };
 use cnlab_service::{Runtime, status::TRACE_ID_HEADER, trace};
@@ -212,6 +212,12 @@ impl Session {
     #[must_use]
     pub fn runs(&self) -> RunServiceClient<Channel> {
         RunServiceClient::new(self.channel.clone())
+    }
+
+    /// Who waits, and why.
+    #[must_use]
+    pub fn queue(&self) -> QueueServiceClient<Channel> {
+        QueueServiceClient::new(self.channel.clone())
     }
 
     /// Profiles and images.

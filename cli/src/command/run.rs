@@ -1,6 +1,7 @@
 //! `cnlab run …`: batch workloads.
 
 pub mod cancel;
+pub mod explain;
 pub mod list;
 pub mod logs;
 pub mod remove;
@@ -33,6 +34,8 @@ pub enum RunCommand {
     List,
     /// Show everything about a run.
     Show(show::ShowArgs),
+    /// Tell why a run waits and what would start it sooner, or why it runs where it does.
+    Explain(explain::ExplainArgs),
     /// Print what a run's command wrote.
     Logs(logs::LogsArgs),
     /// End a run: its slice is freed, its log stays.
@@ -50,6 +53,7 @@ impl RunCommand {
             Self::Submit(_) => "cnlab run submit",
             Self::List => "cnlab run list",
             Self::Show(_) => "cnlab run show",
+            Self::Explain(_) => "cnlab run explain",
             Self::Logs(_) => "cnlab run logs",
             Self::Cancel(_) => "cnlab run cancel",
             Self::Delete(_) => "cnlab run delete",
@@ -71,6 +75,7 @@ pub async fn run(setting: Setting<'_>, console: &mut Console, command: RunComman
         RunCommand::Submit(args) => submit::run(&session, console, args).await,
         RunCommand::List => list::run(&session, console).await,
         RunCommand::Show(args) => show::run(&session, console, &args).await,
+        RunCommand::Explain(args) => explain::run(&session, console, &args).await,
         RunCommand::Logs(args) => logs::run(&session, console, &args).await,
         RunCommand::Cancel(args) => cancel::run(&session, console, &args).await,
         RunCommand::Delete(args) => remove::run(&session, console, &args).await,

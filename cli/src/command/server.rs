@@ -1,6 +1,7 @@
 //! `cnlab server …`: interactive workloads.
 
 pub mod create;
+pub mod explain;
 pub mod list;
 pub mod logs;
 pub mod open;
@@ -41,6 +42,8 @@ pub enum ServerCommand {
     List,
     /// Show everything about a server.
     Show(show::ShowArgs),
+    /// Tell why a server waits and what would start it sooner, or why it runs where it does.
+    Explain(explain::ExplainArgs),
     /// Print what a server's processes wrote.
     Logs(logs::LogsArgs),
     /// Delete a server together with its files.
@@ -59,6 +62,7 @@ impl ServerCommand {
             Self::Start(_) => "cnlab server start",
             Self::List => "cnlab server list",
             Self::Show(_) => "cnlab server show",
+            Self::Explain(_) => "cnlab server explain",
             Self::Logs(_) => "cnlab server logs",
             Self::Delete(_) => "cnlab server delete",
         }
@@ -99,6 +103,7 @@ pub async fn run(
         ServerCommand::Start(args) => start::run(&session, console, &args).await.map(drop),
         ServerCommand::List => list::run(&session, console).await,
         ServerCommand::Show(args) => show::run(&session, console, &args).await,
+        ServerCommand::Explain(args) => explain::run(&session, console, &args).await,
         ServerCommand::Logs(args) => logs::run(&session, console, &args).await,
         ServerCommand::Delete(args) => remove::run(&session, console, &args).await,
     }

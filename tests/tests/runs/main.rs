@@ -104,6 +104,8 @@ impl Place {
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_end_as_their_commands_do() -> Result<()> {
     let mut place = Place::new().await?;
+    // First: of later runs it is known that they end soon.
+    explained(&place).await?;
     endings(&place).await?;
     wishes(&place).await?;
     killed(&mut place).await?;
@@ -189,6 +191,91 @@ async fn wishes(place: &Place) -> Result<()> {
     // What is over stays as it is.
     place.cli.ok(&["run", "cancel", "five"]).await?;
     ensure!(place.show("five").await?["state"] == "RUN_STATE_SUCCEEDED");
+    Ok(())
+}
+
+/// Why a run waits, what would start it sooner, and where it runs.
+async fn explained(place: &Place) -> Result<()> {
+    let whole = async |name: &str| {
+        let image = ["--image", "jupyter:minimal", "--storage", "10mb"];
+        let mut all = vec!["run", "submit", "--name", name, "--profile", "h100-full"];
+        all.extend(image);
+        all.extend(["--", "sleep", "1000"]);
+        place.cli.ok(&all).await
+    };
+    let mut held = Vec::new();
+    loop {
+        let name = format!("whole-{}", held.len());
+        whole(&name).await?;
+        let run = place.show(&name).await?;
+        held.push(name);
+        if run["state"] == "RUN_STATE_QUEUED" {
+            break;
+        }
+        ensure!(held.len() < 50, "the cell is never full");
+    }
+    let waits = held.pop().context("one waits")?;
+    let why = place.cli.json(&["run", "explain", &waits]).await?;
+    ensure!(
+        why["standing"] == "STANDING_WAITING" && why["blocker"]["kind"] == "BLOCKER_KIND_BUSY",
+        "{why:#}"
+    );
+    for term in [
+        "priority",
+        "deadline",
+        "fairShare",
+        "gpuType",
+        "dataLocality",
+        "queueDepth",
+    ] {
+        ensure!(why[term]["text"].is_string(), "{term} in {why:#}");
+    }
+    // The free L40S are what would start it now; it does as is said.
+    let others = why["sooner"].as_array().context("no changes")?;
+    let other = others
+        .iter()
+        .find(|change| change["profile"] == "l40s-block");
+    let other = other.with_context(|| format!("{why:#}"))?;
+    ensure!(other["text"] == "the profile l40s-block: now", "{other:#}");
+    let shown = place.cli.ok(&["run", "explain", &waits]).await?;
+    ensure!(
+        shown.contains(" waits, number 1 of 1 for H100; starts in ")
+            && shown.contains(" no GPU that would do is free\n")
+            && shown.contains("(--profile l40s-block)"),
+        "{shown}"
+    );
+    let queue = place.cli.run(&["queue", "--profile", "h100-full"]).await?;
+    let line = format!("H100  1      run {waits}");
+    ensure!(queue.code == 0 && queue.stdout.contains(&line), "{queue:?}");
+    ensure!(
+        queue.stderr.contains(&format!("run explain {waits}")),
+        "{queue:?}"
+    );
+
+    let first = held.first().context("one runs")?;
+    place.cli.ok(&["run", "cancel", first]).await?;
+    place.until(&waits, "RUNNING").await?;
+    let why = place.cli.json(&["run", "explain", &waits]).await?;
+    ensure!(
+        why["standing"] == "STANDING_RUNNING"
+            && why["placement"]["nodeName"].is_string()
+            && why["placement"]["why"]
+                .as_str()
+                .is_some_and(|why| why.contains("100% were free"))
+            && why["preemption"]["possible"] == true,
+        "{why:#}"
+    );
+    let why = place.cli.json(&["run", "explain", first]).await?;
+    ensure!(why["standing"] == "STANDING_OVER", "{why:#}");
+    held.push(waits);
+    for name in held.iter().skip(1) {
+        place.cli.ok(&["run", "cancel", name]).await?;
+    }
+    let empty = place.cli.run(&["queue"]).await?;
+    ensure!(
+        empty.code == 0 && empty.stdout.is_empty() && empty.stderr.contains("nothing waits"),
+        "{empty:?}"
+    );
     Ok(())
 }
 

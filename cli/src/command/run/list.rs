@@ -109,7 +109,7 @@ fn table(runs: &[pb::Run]) -> String {
 }
 
 /// The class in one word.
-pub(super) const fn priority_word(priority: pb::Priority) -> &'static str {
+pub const fn priority_word(priority: pb::Priority) -> &'static str {
     match priority {
         pb::Priority::Unspecified => "unknown",
         pb::Priority::Low => "low",

@@ -100,7 +100,7 @@ impl Api {
         Ok(fault)
     }
 
-    fn find(&self, server: &str) -> Result<pb::Server, Status> {
+    pub(super) fn find(&self, server: &str) -> Result<pb::Server, Status> {
         self.state().find(server).ok_or_else(|| {
             let message = format!("there is no server {server:?}");
             refusal(

@@ -44,6 +44,12 @@ impl Runs {
             .cloned()
     }
 
+    /// Those that wait, the oldest first.
+    pub(super) fn waiting(&self) -> Vec<pb::Run> {
+        let queued = |run: &&pb::Run| run.state() == pb::RunState::Queued;
+        self.all.values().filter(queued).cloned().collect()
+    }
+
     fn submit(&mut self, request: pb::SubmitRunRequest, key: &str) -> pb::Run {
         if let Some(known) = self.keys.get(key).and_then(|id| self.find(id)) {
             return known;
@@ -194,7 +200,7 @@ fn steps(queued: &pb::Run) -> VecDeque<pb::Run> {
 }
 
 impl Api {
-    fn find_run(&self, run: &str) -> Result<pb::Run, Status> {
+    pub(super) fn find_run(&self, run: &str) -> Result<pb::Run, Status> {
         self.state().runs.find(run).ok_or_else(|| {
             refusal(
                 Code::NotFound,
