@@ -2,13 +2,15 @@
 //!
 //! It joins what the other modules decide alone: the [`Plan`] says who starts when, an
 //! [`Index`] over a [`Rule`] where, [`FairShare`] in which order teams come, and [`Runs`] who
-//! gives way to whom.
+//! gives way to whom, [`Quotas`] what a team may hold at once.
 //!
 //! **Invariants**
 //! - What runs, what gives way and what the cluster holds are the same work in the same places,
 //!   after every call.
 //! - Nothing starts where something else runs; a job for which others give way starts when the
 //!   last of them is gone, and nobody comes between.
+//! - A team never holds more than its quota by what starts here, however many start together;
+//!   nobody waits for a place, and nobody gives way, on behalf of a job that its quota keeps out.
 //! - A job that gave way keeps its place in the queue, and does not give way again before it
 //!   ran for the minimum run time.
 //! - The same calls give the same answers.
@@ -19,6 +21,7 @@
 //! ended, saved, set_eligible … ─▶ turn            wake_at: the next turn that time alone asks for
 //! ```
 
+mod quota;
 mod reclaim;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -30,10 +33,12 @@ use crate::{
     fairshare::{self, FairShare},
     index::Index,
     placement::Rule,
-    plan::{self, Admission, Job, JobId, Outcome, Plan, Standing, TeamIx, Unmet},
+    plan::{self, Admission, Job, JobId, Plan, Standing, TeamIx, Unmet},
     preempt::{Environment, Running, Runs, Victim, WorkKind},
+    quota::{Hold, Quotas},
     timeline::Window,
 };
+use quota::Gate;
 use reclaim::Reclaims;
 
 /// What to run, and for whom.
@@ -128,6 +133,8 @@ pub struct Engine<R> {
     /// Whether somebody arrived or became old enough since the engine last looked for work
     /// that gives way.
     look: bool,
+    quotas: Quotas,
+    gate: Gate,
 }
 
 impl<R: Rule> Engine<R> {
@@ -154,6 +161,8 @@ impl<R: Rule> Engine<R> {
             teams: BTreeMap::new(),
             ranked_at: None,
             look: false,
+            quotas: Quotas::default(),
+            gate: Gate::default(),
         };
         engine.recount();
         engine
@@ -218,6 +227,7 @@ impl<R: Rule> Engine<R> {
         let ix = self.index.add(node)?;
         self.plan.set_node(ix, Some(&node), now);
         self.recount();
+        self.gate.stir_all();
         self.look = true;
         Ok(ix)
     }
@@ -235,6 +245,7 @@ impl<R: Rule> Engine<R> {
         self.index.set_eligible(ix, eligible)?;
         let node = self.index.cluster().node(ix).copied();
         self.plan.set_node(ix, node.as_ref(), now);
+        self.gate.stir_all();
         self.look = true;
         Ok(())
     }
@@ -254,14 +265,14 @@ impl<R: Rule> Engine<R> {
         }
         work.job.team = self.team(work.team);
         self.rank(now);
-        let admission = self.plan.submit(work.job, now);
+        let admission = self.line_up(&work, now);
         match admission {
             Admission::Refused { .. } | Admission::Impossible => {}
             Admission::Queued { .. }
             | Admission::Accepted { .. }
             | Admission::AcceptedLate { .. } => {
                 self.works.insert(id, work);
-                self.look = true;
+                self.look |= !self.plan.is_withheld(id);
             }
         }
         admission
@@ -292,10 +303,10 @@ impl<R: Rule> Engine<R> {
 
     /// Work has ended, failed, or was cancelled, wherever it stood.
     pub fn ended(&mut self, id: JobId, now: Timestamp) {
+        self.look |= !self.plan.is_withheld(id);
         self.leave(id, now);
         self.works.remove(&id);
         self.reclaims.forget_newcomer(id);
-        self.look = true;
     }
 
     /// The state of running work was saved.
@@ -317,8 +328,8 @@ impl<R: Rule> Engine<R> {
             // It was taken in once; it is not refused for having been helpful.
             deadline.unmet = Unmet::AcceptLate;
         }
-        let job = work.job;
-        Some(self.plan.submit(job, now))
+        let work = *work;
+        Some(self.line_up(&work, now))
     }
 
     /// Lets time pass until `now`, and says what has to happen.
@@ -328,19 +339,12 @@ impl<R: Rule> Engine<R> {
         for newcomer in self.reclaims.ready() {
             effects.extend(self.start_after_others(newcomer, now));
         }
-        for outcome in self.plan.turn(now) {
-            match outcome {
-                Outcome::Start { job, places } => {
-                    effects.extend(self.start(job, places, now));
-                }
-                Outcome::Overran { job, until } => effects.push(Effect::Overran { job, until }),
-                Outcome::DeadlineLost { job, expected_end } => {
-                    effects.push(Effect::DeadlineLost { job, expected_end });
-                }
-            }
-        }
+        self.carry_out(now, &mut effects);
         if std::mem::take(&mut self.look) {
             self.look_for_room(now, &mut effects);
+            if self.settle(now) {
+                self.carry_out(now, &mut effects);
+            }
         }
         effects
     }
@@ -388,6 +392,7 @@ impl<R: Rule> Engine<R> {
         let amount = self.amount(&work.job, &places);
         // What a cell has fits into the account many times.
         let _counted = self.shares.hold(work.team, amount, now);
+        self.count(work, Hold::Held);
         self.runs.insert(Running {
             job: work.job,
             kind: work.kind,
@@ -403,6 +408,7 @@ impl<R: Rule> Engine<R> {
     fn leave(&mut self, id: JobId, now: Timestamp) {
         self.plan.finish(id, now);
         self.reclaims.gone(id);
+        self.count_no_more(id);
         let Some(running) = self.runs.remove(id) else {
             return;
         };

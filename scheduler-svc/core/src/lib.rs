@@ -44,6 +44,7 @@ pub mod placement;
 pub mod plan;
 pub mod preempt;
 pub mod profile;
+pub mod quota;
 mod reason;
 pub mod run;
 pub mod runtime_estimate;

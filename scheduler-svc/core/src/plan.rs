@@ -22,6 +22,7 @@ mod forecast;
 mod job;
 mod pass;
 mod reservations;
+mod withhold;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -95,6 +96,8 @@ pub enum Outcome {
 #[derive(Debug, Clone)]
 enum State {
     Waiting,
+    /// It waits for something else than room, and is in none of the lists.
+    Withheld,
     Reserved {
         claim: Claim,
         firm: bool,
@@ -161,6 +164,8 @@ pub struct Plan {
     soft: BTreeSet<Turn>,
     /// Those with a guarantee, by deadline.
     firm: BTreeSet<(Timestamp, JobId)>,
+    /// Those that may not start.
+    withheld: BTreeSet<JobId>,
     /// Reserved jobs by node.
     by_node: BTreeSet<(NodeIx, JobId)>,
     /// Starts of reservations and expected ends of runs.
@@ -182,6 +187,7 @@ impl Plan {
             waiting: BTreeSet::new(),
             soft: BTreeSet::new(),
             firm: BTreeSet::new(),
+            withheld: BTreeSet::new(),
             by_node: BTreeSet::new(),
             alarms: BTreeSet::new(),
             freed: BTreeSet::new(),
@@ -205,7 +211,7 @@ impl Plan {
     #[must_use]
     pub fn standing(&self, id: JobId) -> Option<Standing> {
         Some(match &self.jobs.get(&id)?.state {
-            State::Waiting => Standing::Waiting,
+            State::Waiting | State::Withheld => Standing::Waiting,
             State::Reserved { claim, firm } => Standing::Reserved {
                 start: claim.from,
                 firm: *firm,
@@ -224,7 +230,9 @@ impl Plan {
     #[must_use]
     pub fn queue(&self) -> Vec<JobId> {
         let firm = self.firm.iter().filter_map(|(_, id)| self.turn_of(*id));
+        let withheld = self.withheld.iter().filter_map(|id| self.turn_of(*id));
         let turns: BTreeSet<Turn> = firm
+            .chain(withheld)
             .chain(self.soft.iter().copied())
             .chain(self.waiting.iter().copied())
             .collect();
@@ -234,7 +242,7 @@ impl Plan {
     /// The claim of a job that is reserved or runs.
     pub(crate) fn claim(&self, id: JobId) -> Option<&Claim> {
         match &self.jobs.get(&id)?.state {
-            State::Waiting => None,
+            State::Waiting | State::Withheld => None,
             State::Reserved { claim, .. } | State::Running { claim, .. } => Some(claim),
         }
     }
@@ -250,7 +258,8 @@ impl Plan {
     #[must_use]
     pub fn queued(&self) -> usize {
         let reserved = self.firm.len().saturating_add(self.soft.len());
-        self.waiting.len().saturating_add(reserved)
+        let waiting = self.waiting.len().saturating_add(self.withheld.len());
+        waiting.saturating_add(reserved)
     }
 
     /// The rank of a team; lower goes first, and a team that nobody ranked goes first.
@@ -313,6 +322,7 @@ impl Plan {
             return;
         };
         self.waiting.remove(&entry.turn);
+        self.withheld.remove(&id);
         if let State::Running { mut claim, .. } = entry.state {
             self.alarms.remove(&(claim.until, id));
             self.free(&claim);

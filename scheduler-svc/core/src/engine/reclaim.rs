@@ -10,6 +10,7 @@ use crate::{
     placement::Rule,
     plan::{JobId, Standing},
     preempt::{Newcomer, Running},
+    quota::Hold,
 };
 
 /// What is under way.
@@ -82,10 +83,11 @@ impl<R: Rule> Engine<R> {
                 Some(Standing::Waiting) => false,
                 Some(Standing::Running { .. }) | None => true,
             };
-            let Some(work) = self.works.get(&id) else {
+            let Some(work) = self.works.get(&id).copied() else {
                 continue;
             };
-            if starts_soon {
+            // Several of a team may be made room for in one turn.
+            if starts_soon || self.plan.is_withheld(id) || self.exceeds(&work).is_some() {
                 continue;
             }
             tried = tried.saturating_add(1);
@@ -101,6 +103,7 @@ impl<R: Rule> Engine<R> {
             if reclaim.victims.is_empty() || self.plan.begin(id, reclaim.places.clone()).is_err() {
                 continue;
             }
+            self.count(&work, Hold::Promised);
             for victim in &reclaim.victims {
                 if let Some(running) = self.runs.get(victim.job) {
                     // Nobody gives way twice at once.
@@ -125,8 +128,9 @@ impl<R: Rule> Engine<R> {
         let places = self.reclaims.take(id)?;
         let work = *self.works.get(&id)?;
         if self.take(&places, &work.job.ask.demand).is_err() {
+            self.count_no_more(id);
             self.plan.finish(id, now);
-            self.plan.submit(work.job, now);
+            self.line_up(&work, now);
             return None;
         }
         self.note_running(&work, places.clone(), now, now);

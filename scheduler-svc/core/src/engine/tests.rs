@@ -11,6 +11,8 @@ use crate::{
     timeline::Ask,
 };
 
+mod quota;
+
 const GPUS: u8 = 4;
 
 fn at(seconds: i64) -> Timestamp {

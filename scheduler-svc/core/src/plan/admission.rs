@@ -156,7 +156,7 @@ impl Plan {
     fn start_of(&self, id: JobId) -> Option<Timestamp> {
         match &self.jobs.get(&id)?.state {
             State::Reserved { claim, .. } => Some(claim.from),
-            State::Waiting | State::Running { .. } => None,
+            State::Waiting | State::Withheld | State::Running { .. } => None,
         }
     }
 

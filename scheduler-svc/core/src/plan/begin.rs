@@ -50,7 +50,7 @@ impl Plan {
         let Some(entry) = self.jobs.get(&id) else {
             return Err(Refused::NotHeld);
         };
-        if matches!(entry.state, State::Running { .. }) {
+        if matches!(entry.state, State::Running { .. } | State::Withheld) {
             return Err(Refused::NotHeld);
         }
         let (job, turn) = (entry.job, entry.turn);

@@ -119,7 +119,7 @@ impl Plan {
         }
         let expected_end = match self.jobs.get(&id).map(|entry| &entry.state) {
             Some(State::Reserved { claim, .. }) => Some(claim.until),
-            Some(State::Waiting | State::Running { .. }) | None => None,
+            Some(State::Waiting | State::Withheld | State::Running { .. }) | None => None,
         };
         self.outcomes.push(Outcome::DeadlineLost {
             job: id,

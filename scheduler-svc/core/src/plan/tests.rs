@@ -94,6 +94,7 @@ fn check(plan: &Plan) {
         let lists = (waits, soft, firm);
         match &entry.state {
             State::Waiting => assert_eq!(lists, (true, false, false), "{entry:?}"),
+            State::Withheld => assert_eq!(lists, (false, false, false), "{entry:?}"),
             State::Reserved { claim, firm } => {
                 assert_eq!(lists, (false, !firm, *firm), "{entry:?}");
                 assert!(plan.alarms.contains(&(claim.from, *id)));
