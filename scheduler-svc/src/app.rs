@@ -28,7 +28,7 @@ use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cell::{Cell, Who},
+    cell::{Cell, Teams, Who},
     config::{GrantConfig, NotebookConfig},
     metrics::Metrics,
     ports::{Billing, Nodes},
@@ -68,6 +68,7 @@ pub(crate) struct App {
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) notebook: NotebookConfig,
     pub(crate) grants: GrantConfig,
+    pub(crate) teams: Arc<Teams>,
     pub(crate) runtime: Runtime,
     pub(crate) metrics: Metrics,
     /// Wakes the dispatcher of the outbox.
@@ -89,6 +90,7 @@ pub(crate) struct Parts {
     pub(crate) catalogue: Catalogue,
     pub(crate) notebook: NotebookConfig,
     pub(crate) grants: GrantConfig,
+    pub(crate) teams: Teams,
     pub(crate) runtime: Runtime,
 }
 
@@ -102,6 +104,7 @@ impl App {
             catalogue: Arc::new(parts.catalogue),
             notebook: parts.notebook,
             grants: parts.grants,
+            teams: Arc::new(parts.teams),
             runtime: parts.runtime,
             metrics: Metrics::new(),
             outbox: Wake::new(),

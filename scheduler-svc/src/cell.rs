@@ -22,6 +22,7 @@ mod kinds;
 mod lines;
 mod owner;
 mod site;
+mod teams;
 mod who;
 
 use std::{
@@ -40,6 +41,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 pub(crate) use image::{Image, silent_before};
 pub(crate) use owner::Owner;
+pub(crate) use teams::Teams;
 pub(crate) use who::Who;
 
 use crate::{

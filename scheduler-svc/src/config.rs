@@ -6,6 +6,10 @@ use cnlab_db::DatabaseConfig;
 use cnlab_service::{CommonConfig, ConfigFault, Secret, ServiceConfig, Span};
 use serde::{Deserialize, Serialize};
 
+mod quota;
+
+pub use quota::{CountLimit, GpuLimit, QuotaConfig, TeamConfig};
+
 /// Where this service listens when nothing else is said.
 pub(crate) const PORT: u16 = 7101;
 
@@ -27,6 +31,8 @@ pub struct Config {
     pub catalog: CatalogConfig,
     /// How long a grant lives without renewal, and how often nodes renew.
     pub grants: GrantConfig,
+    /// What teams may hold and ask for.
+    pub quota: QuotaConfig,
 }
 
 /// Where liveness is kept.
@@ -116,6 +122,7 @@ impl Default for Config {
             },
             catalog: CatalogConfig::default(),
             grants: GrantConfig::default(),
+            quota: QuotaConfig::default(),
         }
     }
 }
@@ -185,6 +192,7 @@ impl ServiceConfig for Config {
                 "must be at least twice grants.renew_every, so that one lost renewal ends nothing",
             );
         }
+        faults.extend(self.quota.validate());
         faults
     }
 

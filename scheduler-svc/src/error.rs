@@ -41,6 +41,17 @@ pub(crate) enum SchedulerError {
         wanted: u8,
         most: u8,
     },
+    /// More than its team may hold, whatever else it holds.
+    #[error("it needs {needed}% of {of}, and your team may hold {limit}% of them at once")]
+    QuotaExceeded {
+        /// A type of GPU, or all of them.
+        of: String,
+        needed: u64,
+        limit: u64,
+        contact: String,
+    },
+    #[error("your team has {most} servers and runs waiting for GPUs, which is as many as it may")]
+    TooManyWait { most: usize, contact: String },
     #[error("a server needs storage of at least 1 byte")]
     StorageZero,
     #[error("a volume of {} is larger than the largest disk of {}", ByteSize(*wanted), ByteSize(*largest))]
@@ -143,6 +154,7 @@ impl Fault for SchedulerError {
             | Self::GpuElsewhere { .. } => ErrorKind::Precondition,
             Self::Closing | Self::NotLeading => ErrorKind::Unavailable,
             Self::Shared(error) => error.kind(),
+            Self::QuotaExceeded { .. } | Self::TooManyWait { .. } => ErrorKind::Exhausted,
             Self::SliceTaken | Self::ChangedMeanwhile => ErrorKind::Conflict,
             Self::Upstream(call) => call.error.kind,
             Self::Row { .. } => ErrorKind::Internal,
@@ -163,6 +175,8 @@ impl Fault for SchedulerError {
             Self::ProfileUnavailable { .. } => "PROFILE_UNAVAILABLE",
             Self::GpusInvalid { .. } => "GPUS_INVALID",
             Self::GpusTooMany { .. } => "GPUS_TOO_MANY",
+            Self::QuotaExceeded { .. } => "QUOTA_EXCEEDED",
+            Self::TooManyWait { .. } => "QUOTA_WAITING_EXCEEDED",
             Self::StorageZero => "STORAGE_INVALID",
             Self::StorageTooLarge { .. } => "STORAGE_TOO_LARGE",
             Self::VolumeElsewhere { .. } => "VOLUME_UNREACHABLE",
@@ -230,6 +244,12 @@ impl Fault for SchedulerError {
                 "take a profile that is an entire GPU, such as h100-full, with --gpus".to_owned()
             }
             Self::GpusTooMany { most, .. } => format!("ask for at most --gpus {most}"),
+            Self::QuotaExceeded { contact, .. } => {
+                format!("choose a smaller profile, or ask {contact} for more")
+            }
+            Self::TooManyWait { contact, .. } => format!(
+                "wait until some have started, cancel what is not needed, or ask {contact} for more"
+            ),
             Self::StorageZero => "ask for a size such as --storage 50gb".to_owned(),
             Self::StorageTooLarge { largest, .. } => {
                 format!("ask for at most {}", ByteSize(*largest))
@@ -296,6 +316,8 @@ impl Fault for SchedulerError {
             Self::PageSize => Some("page_size"),
             Self::Shared(error) => error.field(),
             Self::NameTaken { .. }
+            | Self::QuotaExceeded { .. }
+            | Self::TooManyWait { .. }
             | Self::NoProject
             | Self::VolumeElsewhere { .. }
             | Self::NotNow(_)

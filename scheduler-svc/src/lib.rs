@@ -52,8 +52,8 @@ use tonic::service::Routes;
 use adapters::{billing_grpc::GrpcBilling, node_grpc::GrpcNodes};
 use app::{App, Parts, catalog::Catalogue};
 pub use config::{
-    CatalogConfig, Config, GrantConfig, LeaseConfig, LeaseStoreKind, NotebookConfig, Scheme,
-    UpstreamConfig,
+    CatalogConfig, Config, CountLimit, GpuLimit, GrantConfig, LeaseConfig, LeaseStoreKind,
+    NotebookConfig, QuotaConfig, Scheme, TeamConfig, UpstreamConfig,
 };
 use worker::dispatch::Dispatcher;
 
@@ -95,6 +95,7 @@ impl Service for Scheduler {
             catalogue,
             notebook: config.notebook,
             grants: config.grants,
+            teams: cell::Teams::new(&config.quota),
             runtime,
         }));
         let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&app)));

@@ -10,6 +10,7 @@ mod expect;
 mod explain;
 mod nodes;
 mod queue;
+mod quota;
 mod turn;
 
 use std::{
@@ -32,7 +33,7 @@ use scheduler_core::{
     runtime_estimate::{self, RuntimeEstimator},
 };
 
-use super::{Who, kinds::Kinds, site::Site};
+use super::{Teams, Who, kinds::Kinds, site::Site};
 use crate::{
     app::catalog::Catalogue,
     store::{
@@ -140,6 +141,7 @@ struct Chosen {
 #[derive(Debug)]
 pub(crate) struct Image {
     catalogue: Arc<Catalogue>,
+    teams: Arc<Teams>,
     ttl: Duration,
     engine: Engine<Gradient>,
     kinds: Kinds,
@@ -174,22 +176,33 @@ fn kind_of(run: &Run) -> runtime_estimate::Kind {
 impl Image {
     /// The image of these rows. Whose blocks lie on a GPU that is not there any more keeps
     /// them, outside of the engine.
-    pub(crate) fn of(rows: Rows, catalogue: Arc<Catalogue>, ttl: Duration, now: Timestamp) -> Self {
+    pub(crate) fn of(
+        rows: Rows,
+        catalogue: Arc<Catalogue>,
+        teams: Arc<Teams>,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Self {
         let offered = {
             let families = rows.gpus.iter().filter(|gpu| gpu.present);
             let families = families.map(|gpu| gpu.family.as_str());
             profile::offered(&catalogue.profiles, &catalogue.templates, families)
         };
         let rule = Gradient::new(&Popularity::default());
-        let engine = Engine::new(
+        let mut engine = Engine::new(
             Cluster::new(),
             rule,
             BTreeMap::new(),
             Settings::default(),
             now,
         );
+        engine.set_quotas(teams.quotas());
+        for (team, weight) in teams.weights() {
+            engine.shares_mut().set_weight(team, weight);
+        }
         let mut image = Self {
             catalogue,
+            teams,
             ttl,
             engine,
             kinds: Kinds::default(),

@@ -1,5 +1,6 @@
 //! The task that owns the image.
 
+mod crowd;
 mod decide;
 mod leading;
 mod wishes;
@@ -169,8 +170,23 @@ impl Owner {
             .map(|image| image.recipe.name.clone());
         let rows = load::load(self.app.db.read(), images.collect(), now).await?;
         let (nodes, holding, waiting) = (rows.nodes.len(), rows.holding.len(), rows.waiting.len());
-        let image = Image::of(rows, Arc::clone(catalogue), self.app.grants.ttl.0, now);
+        let teams = Arc::clone(&self.app.teams);
+        let image = Image::of(
+            rows,
+            Arc::clone(catalogue),
+            teams,
+            self.app.grants.ttl.0,
+            now,
+        );
         tracing::info!(nodes, holding, waiting, "the cell was read");
+        for gpu_type in self.app.teams.types() {
+            let mut families = image.gpus().map(|gpu| &gpu.family).peekable();
+            if families.peek().is_some()
+                && !families.any(|family| family.eq_ignore_ascii_case(gpu_type))
+            {
+                tracing::warn!(gpu_type, "a quota names a type of GPU that no node has");
+            }
+        }
         self.app.metrics.read();
         Ok(image)
     }

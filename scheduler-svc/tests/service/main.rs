@@ -16,6 +16,7 @@ mod idempotency;
 mod life;
 mod peers;
 mod queue;
+mod quota;
 mod roster;
 mod runs;
 mod tenants;

@@ -47,7 +47,7 @@ fn whole(name: &str) -> pb::SubmitRunRequest {
 }
 
 /// So many seconds from now, by the clock of the machine.
-fn in_seconds(seconds: i64) -> prost_types::Timestamp {
+pub(crate) fn in_seconds(seconds: i64) -> prost_types::Timestamp {
     let now = cnlab_service::Runtime::system().clock.now();
     let mut at = encode_timestamp(now);
     at.seconds += seconds;

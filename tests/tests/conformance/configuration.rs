@@ -4,7 +4,7 @@
 //! **Invariant**: a key that a binary prints and no documented field explains fails the test,
 //! and so does a field without a comment.
 
-use std::{fmt::Write as _, fs, process::Command};
+use std::{fmt::Write as _, fs, path::PathBuf, process::Command};
 
 use cnlab_testkit::ScratchDir;
 use cnlab_tests::cli::binary;
@@ -114,9 +114,9 @@ fn page() -> String {
     common.write(&mut page);
 
     for (service, mut config) in printed {
-        let source = shared
-            .clone()
-            .with(&root().join(service).join("src/config.rs"));
+        let source = own_files(service)
+            .iter()
+            .fold(shared.clone(), |source, file| source.with(file));
         let variable = service.replace('-', "_").to_uppercase();
         writeln!(page, "\n## {service}\n").unwrap();
         writeln!(
@@ -131,6 +131,16 @@ fn page() -> String {
         own.write(&mut page);
     }
     page
+}
+
+/// Where a service describes its own configuration.
+fn own_files(service: &str) -> Vec<PathBuf> {
+    let folder = root().join(service).join("src");
+    let inner = fs::read_dir(folder.join("config")).into_iter().flatten();
+    let mut files: Vec<PathBuf> = inner.map(|file| file.unwrap().path()).collect();
+    files.push(folder.join("config.rs"));
+    files.sort();
+    files
 }
 
 /// What `print-config` of a service prints when nothing but a key is given.
@@ -253,8 +263,9 @@ impl Section {
                     "required".to_owned()
                 }
                 Some(Value::String(text)) if text.is_empty() => "none".to_owned(),
+                Some(Value::Table(table)) if table.is_empty() => "none".to_owned(),
                 Some(value) => format!("`{value}`"),
-                None if optional.is_some() => "none".to_owned(),
+                None if optional.is_some() || kind.starts_with("BTreeMap") => "none".to_owned(),
                 // Inside a list of tables, where nothing is printed for a missing entry.
                 None if self.path.contains('.') => {
                     if field.has_default { "`1`" } else { "required" }.to_owned()
@@ -309,8 +320,21 @@ impl Section {
     }
 }
 
+/// How a type is written that is more than its variants.
+fn written(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "GpuLimit" => "amount of GPUs, `\"unlimited\"`",
+        "CountLimit" => "whole number, `\"unlimited\"`",
+        "BTreeMap<String, GpuLimit>" => "amounts of GPUs by type of GPU",
+        _ => return None,
+    })
+}
+
 /// What a value looks like, for people.
 fn kind_in_words(source: &Source, key: &str, kind: &str) -> String {
+    if let Some(words) = written(kind) {
+        return words.to_owned();
+    }
     if let Some(Item::Enum { variants, .. }) = source.item(kind) {
         return variants
             .iter()
@@ -320,6 +344,7 @@ fn kind_in_words(source: &Source, key: &str, kind: &str) -> String {
     }
     match kind {
         "String" => "text",
+        "TeamId" => "id, `team_…`",
         "PathBuf" => "path",
         "Secret" => "secret",
         "Span" => "span",
@@ -334,7 +359,9 @@ fn kind_in_words(source: &Source, key: &str, kind: &str) -> String {
 
 fn meaning(source: &Source, field: &Field, kind: &str) -> String {
     let mut text = field.doc.clone();
-    if let Some(Item::Enum { variants, .. }) = source.item(kind) {
+    if written(kind).is_none()
+        && let Some(Item::Enum { variants, .. }) = source.item(kind)
+    {
         for (name, doc) in variants {
             let doc = doc.trim_end_matches('.');
             write!(text, " `{name}`: {}{}.", doc[..1].to_lowercase(), &doc[1..]).unwrap();

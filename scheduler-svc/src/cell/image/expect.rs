@@ -110,6 +110,9 @@ impl Image {
         if let Some(reason) = self.refusal(who, volume_on) {
             return reason.to_string();
         }
+        if let Some(reason) = self.kept_out(who) {
+            return reason;
+        }
         let profile = who.profile();
         let family = profile.gpu_type.clone();
         let suits = |site: &&Site| {

@@ -137,6 +137,9 @@ impl Image {
                 continue;
             };
             self.engine.set_vram(kind, smallest / MIB);
+            if let Some(pool) = self.teams.pool(&family) {
+                self.engine.set_pool(kind, pool);
+            }
             match self.engine.add_node(core, now) {
                 Ok(ix) => {
                     self.owners.insert(ix, id);

@@ -187,6 +187,9 @@ impl Image {
                 tracing::error!(workload = %id, %error, "what runs does not fit into its node");
             }
         }
+        if self.engine.runs().get(job).is_none() {
+            self.count_elsewhere(job, grant);
+        }
         self.jobs.insert(job, id);
         self.entries.insert(
             id,

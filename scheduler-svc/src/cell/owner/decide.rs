@@ -54,7 +54,10 @@ impl Owner {
             }
             return Err(SchedulerError::Shared(error));
         }
-        let acts = image.turn(now);
+        let mut acts = image.turn(now);
+        while self.turn_away(image, &mut asked, &mut drafts, &acts, now) {
+            acts.extend(image.turn(now));
+        }
         let mut batch = self.lines(state, image, &mut drafts, acts, now);
         if now >= state.news_at {
             state.news_at = now.plus(NEWS_EVERY);

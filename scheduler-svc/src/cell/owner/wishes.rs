@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cnlab_db::idempotency;
 use cnlab_model::{
     Timestamp,
-    id::{ServerId, WorkloadId},
+    id::{NodeId, ServerId, WorkloadId},
 };
 use scheduler_core::{RejectReason, deadline::Verdict, plan::Unmet};
 
@@ -130,6 +130,7 @@ impl Owner {
             self.app.metrics.decided(Outcome::Reject);
             return Err(rejected(image, &who, reason));
         }
+        self.within_quota(image, &who, None)?;
         let unmet = match on_late {
             OnLate::Refuse => Unmet::Refuse,
             OnLate::Accept => Unmet::AcceptLate,
@@ -141,9 +142,34 @@ impl Owner {
             }
             Taken::TooLate { begins, ends } => {
                 self.app.metrics.decided(Outcome::Reject);
+                if ends.is_none()
+                    && let Some(why) = image.would_keep_out(&who)
+                {
+                    return Err(SchedulerError::DeadlineUnreachable { why });
+                }
                 Err(too_late(&who, begins, ends, now))
             }
         }
+    }
+
+    /// Refuses who could not start even if its team had nothing else.
+    fn within_quota(
+        &self,
+        image: &Image,
+        who: &Who,
+        volume_on: Option<NodeId>,
+    ) -> Result<(), SchedulerError> {
+        let Some(over) = image.never_within(who, volume_on) else {
+            return Ok(());
+        };
+        self.app.metrics.decided(Outcome::Reject);
+        let teams = &self.app.teams;
+        Err(SchedulerError::QuotaExceeded {
+            of: teams.scope(&over).to_owned(),
+            needed: over.needed,
+            limit: over.limit,
+            contact: teams.contact().to_owned(),
+        })
     }
 
     async fn restart(
@@ -171,6 +197,9 @@ impl Owner {
         if let Some(reason) = image.refusal(&who, volume_on) {
             self.app.metrics.decided(Outcome::Reject);
             return Ok(Started::Refused(rejected(image, &who, reason)));
+        }
+        if let Err(error) = self.within_quota(image, &who, volume_on) {
+            return Ok(Started::Refused(error));
         }
         image.enter(who.clone(), volume_on, Unmet::AcceptLate, now);
         image.count_arrival(who.id());

@@ -41,6 +41,7 @@ async fn cell(dir: &ScratchDir, clock: &TestClock) -> Arc<App> {
             ttl: Span(TTL),
             renew_every: Span(TTL / 3),
         },
+        teams: crate::cell::Teams::default(),
         runtime: Runtime::for_tests(clock.clone(), SeededIds::new(7)),
     }))
 }
