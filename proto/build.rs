@@ -10,6 +10,7 @@ const PROTOS: &[&str] = &[
     "cnlab/model/v1/model.proto",
     "cnlab/scheduler/v1/server.proto",
     "cnlab/scheduler/v1/run.proto",
+    "cnlab/scheduler/v1/node.proto",
     "cnlab/scheduler/v1/queue.proto",
     "cnlab/scheduler/v1/roster.proto",
     "cnlab/node/v1/node.proto",

@@ -106,6 +106,7 @@ impl Service for Gateway {
         billing::account_service_server::SERVICE_NAME,
         billing::usage_service_server::SERVICE_NAME,
         scheduler::catalog_service_server::SERVICE_NAME,
+        scheduler::node_service_server::SERVICE_NAME,
         scheduler::queue_service_server::SERVICE_NAME,
         scheduler::run_service_server::SERVICE_NAME,
         scheduler::server_service_server::SERVICE_NAME,

@@ -1,6 +1,7 @@
 //! The RPCs: decode, call a use case, encode. Mutating ones run detached from their connection.
 
 pub(crate) mod catalog;
+pub(crate) mod node;
 pub(crate) mod queue;
 pub(crate) mod roster;
 pub(crate) mod run;

@@ -9,6 +9,7 @@ pub(crate) mod create;
 pub(crate) mod explain;
 pub(crate) mod find;
 pub(crate) mod lifecycle;
+pub(crate) mod node;
 pub(crate) mod once;
 pub(crate) mod open;
 pub(crate) mod renew;

@@ -97,6 +97,8 @@ pub(super) enum Command {
     Want(Box<Want>),
     Changed(Who),
     Registered(Box<Node>, Vec<Gpu>),
+    /// The mark of a node has changed: its row says how it is now.
+    Marked(NodeId),
     Heard {
         node: NodeId,
         disk_free_bytes: u64,
@@ -116,6 +118,7 @@ impl fmt::Debug for Command {
             Self::Want(_) => "Want",
             Self::Changed(_) => "Changed",
             Self::Registered(..) => "Registered",
+            Self::Marked(_) => "Marked",
             Self::Heard { .. } => "Heard",
             Self::Started { .. } => "Started",
             Self::Ask(_) => "Ask",
@@ -244,6 +247,12 @@ impl Cell {
 
     pub(crate) fn registered(&self, node: &Node, gpus: &[Gpu]) {
         self.tell(Command::Registered(Box::new(node.clone()), gpus.to_vec()));
+    }
+
+    /// Tells the owner that a node was cordoned or uncordoned. It reads the row: of two such
+    /// commits, the later one may be told of first.
+    pub(crate) fn marked(&self, node: NodeId) {
+        self.tell(Command::Marked(node));
     }
 
     pub(crate) fn heard(&self, node: NodeId, disk_free_bytes: u64, at: Timestamp) {

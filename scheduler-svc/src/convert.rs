@@ -1,5 +1,6 @@
 //! Between the wire and the words of this service.
 
+pub(crate) mod nodes;
 pub(crate) mod queue;
 pub(crate) mod run;
 
@@ -303,6 +304,7 @@ pub(crate) fn decode_node(
         ready_images: request.ready_images,
         registered_at: now,
         last_seen_at: now,
+        cordon: None,
     };
     Ok((node, gpus))
 }

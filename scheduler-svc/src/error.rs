@@ -90,6 +90,13 @@ pub(crate) enum SchedulerError {
     PageSize,
     #[error("{what} is reported by nobody that this cell knows")]
     NodeUnknown { what: String },
+    #[error("there is no node {wanted:?}")]
+    NoSuchNode { wanted: String, near: Vec<String> },
+    /// Somebody cordoned it between the decision and the transaction.
+    #[error("{node} was cordoned meanwhile")]
+    NodeCordoned { node: NodeId },
+    #[error("{name:?} is the name of several nodes: {}", of.join(", "))]
+    NodeAmbiguous { name: String, of: Vec<String> },
     /// Somebody else took the blocks between the snapshot and the transaction.
     #[error("the slice was taken meanwhile")]
     SliceTaken,
@@ -127,10 +134,12 @@ impl Fault for SchedulerError {
             | Self::ImageUnknown { .. }
             | Self::ProfileUnknown { .. }
             | Self::RunUnknown { .. }
-            | Self::NodeUnknown { .. } => ErrorKind::NotFound,
+            | Self::NodeUnknown { .. }
+            | Self::NoSuchNode { .. } => ErrorKind::NotFound,
             Self::NameTaken { .. } | Self::RunNameTaken { .. } => ErrorKind::AlreadyExists,
             Self::ServerAmbiguous { .. }
             | Self::NameInvalid(_)
+            | Self::NodeAmbiguous { .. }
             | Self::RunAmbiguous { .. }
             | Self::RunNameInvalid(_)
             | Self::CommandInvalid { .. }
@@ -155,7 +164,9 @@ impl Fault for SchedulerError {
             Self::Closing | Self::NotLeading => ErrorKind::Unavailable,
             Self::Shared(error) => error.kind(),
             Self::QuotaExceeded { .. } | Self::TooManyWait { .. } => ErrorKind::Exhausted,
-            Self::SliceTaken | Self::ChangedMeanwhile => ErrorKind::Conflict,
+            Self::SliceTaken | Self::NodeCordoned { .. } | Self::ChangedMeanwhile => {
+                ErrorKind::Conflict
+            }
             Self::Upstream(call) => call.error.kind,
             Self::Row { .. } => ErrorKind::Internal,
             Self::Database(error) => error.kind(),
@@ -195,8 +206,10 @@ impl Fault for SchedulerError {
             Self::RunNotNow(_) => "RUN_STATE",
             Self::PageToken => "PAGE_TOKEN_INVALID",
             Self::PageSize => "PAGE_SIZE_INVALID",
-            Self::NodeUnknown { .. } => "NODE_NOT_FOUND",
+            Self::NodeUnknown { .. } | Self::NoSuchNode { .. } => "NODE_NOT_FOUND",
+            Self::NodeAmbiguous { .. } => "NODE_AMBIGUOUS",
             Self::SliceTaken => "SLICE_TAKEN",
+            Self::NodeCordoned { .. } => "NODE_CORDONED",
             Self::ChangedMeanwhile => "CHANGED_MEANWHILE",
             Self::NotLeading => "SCHEDULER_STANDBY",
             Self::Shared(error) => error.reason(),
@@ -284,8 +297,15 @@ impl Fault for SchedulerError {
             Self::RunNotNow(_) => "see `cnlab run show`".to_owned(),
             Self::PageToken => "begin with the first page".to_owned(),
             Self::PageSize => "ask for at most 1000".to_owned(),
-            Self::SliceTaken | Self::ChangedMeanwhile => "try again".to_owned(),
+            Self::SliceTaken | Self::NodeCordoned { .. } | Self::ChangedMeanwhile => {
+                "try again".to_owned()
+            }
             Self::NodeUnknown { .. } => "register the node".to_owned(),
+            Self::NoSuchNode { near, .. } => listed(near, "see `cnlab node list`"),
+            Self::NodeAmbiguous { of, .. } => match of.first() {
+                Some(first) => format!("write the id of one of them, for example {first}"),
+                None => return None,
+            },
             Self::GpuElsewhere { node, .. } => {
                 format!("stop the servers that run on {node} first")
             }
@@ -308,6 +328,7 @@ impl Fault for SchedulerError {
             Self::ProjectUnknown { .. } => Some("project"),
             Self::ServerUnknown { .. } | Self::ServerAmbiguous { .. } => Some("server"),
             Self::RunUnknown { .. } | Self::RunAmbiguous { .. } => Some("run"),
+            Self::NoSuchNode { .. } | Self::NodeAmbiguous { .. } => Some("node"),
             Self::RunNameInvalid(_) => Some("name"),
             Self::CommandInvalid { .. } => Some("command"),
             Self::DeadlinePast | Self::DeadlineUnreachable { .. } => Some("deadline"),
@@ -328,6 +349,7 @@ impl Fault for SchedulerError {
             | Self::RunNotNow(_)
             | Self::NodeUnknown { .. }
             | Self::SliceTaken
+            | Self::NodeCordoned { .. }
             | Self::ChangedMeanwhile
             | Self::GpuElsewhere { .. }
             | Self::Closing

@@ -36,6 +36,7 @@ use cnlab_db::Db;
 use cnlab_lease::{EmbeddedStore, LeaseStore, RedisOptions, RedisStore};
 use cnlab_proto::scheduler::v1::{
     catalog_service_server::{self, CatalogServiceServer},
+    node_service_server::{self, NodeServiceServer},
     queue_service_server::{self, QueueServiceServer},
     roster_service_server::{self, RosterServiceServer},
     run_service_server::{self, RunServiceServer},
@@ -72,6 +73,7 @@ impl Service for Scheduler {
         server_service_server::SERVICE_NAME,
         run_service_server::SERVICE_NAME,
         catalog_service_server::SERVICE_NAME,
+        node_service_server::SERVICE_NAME,
         queue_service_server::SERVICE_NAME,
         roster_service_server::SERVICE_NAME,
     ];
@@ -107,6 +109,7 @@ impl Service for Scheduler {
         Routes::new(ServerServiceServer::new(api::server::ServerApi(app())))
             .add_service(RunServiceServer::new(api::run::RunApi(app())))
             .add_service(CatalogServiceServer::new(api::catalog::CatalogApi(app())))
+            .add_service(NodeServiceServer::new(api::node::NodeApi(app())))
             .add_service(QueueServiceServer::new(api::queue::QueueApi(app())))
             .add_service(RosterServiceServer::new(api::roster::RosterApi(app())))
     }

@@ -16,7 +16,9 @@ pub(crate) mod load;
 mod m20260101_000002_first_tables;
 mod m20261130_000010_runs;
 mod m20261201_000011_cells;
+mod m20261201_000012_cordons;
 mod m20261201_000013_gpus;
+pub(crate) mod occupants;
 pub(crate) mod record;
 pub(crate) mod roster;
 pub(crate) mod run;
@@ -40,6 +42,7 @@ impl MigratorTrait for Migrations {
         all.push(Box::new(m20260101_000002_first_tables::Migration));
         all.push(Box::new(m20261130_000010_runs::Migration));
         all.push(Box::new(m20261201_000011_cells::Migration));
+        all.push(Box::new(m20261201_000012_cordons::Migration));
         all.push(Box::new(m20261201_000013_gpus::Migration));
         all
     }

@@ -17,7 +17,7 @@ use crate::{
     store::{self, record::Server},
 };
 
-const PAGE: u32 = 100;
+pub(super) const PAGE: u32 = 100;
 pub(super) const LARGEST_PAGE: u32 = 1000;
 pub(super) const NEAR: usize = 3;
 

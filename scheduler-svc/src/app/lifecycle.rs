@@ -192,7 +192,8 @@ impl App {
                     server.stopped_at = Some(now);
                     server.expected_at = None;
                     server.phase_detail = String::new();
-                    server.failure = failure;
+                    // Of one that a drain stopped, the drain is why.
+                    server.failure = server.failure.take().or(failure);
                 }
                 State::Stopping | State::Deleting => {
                     server.expected_at = None;

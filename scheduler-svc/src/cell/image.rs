@@ -262,8 +262,18 @@ impl Image {
             image.enter(who, volume_on, Unmet::AcceptLate, now);
         }
         image.relearn();
-        // Silent nodes were open until everything that runs on them was in its place.
+        // Silent and cordoned nodes were open until everything that runs on them was in its
+        // place.
         image.pass(now);
+        let cordoned: Vec<NodeId> = image
+            .sites
+            .values()
+            .filter(|site| site.node.cordon.is_some())
+            .map(Site::id)
+            .collect();
+        for id in cordoned {
+            image.reopen(id, now);
+        }
         image
     }
 

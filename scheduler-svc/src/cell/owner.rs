@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use cnlab_model::{Timestamp, id::WorkloadId};
+use cnlab_model::{
+    Timestamp,
+    id::{NodeId, WorkloadId},
+};
 use cnlab_service::Next;
 use scheduler_core::plan::Unmet;
 use tokio::sync::{Mutex, mpsc};
@@ -20,7 +23,7 @@ use super::{Command, Image, Placed, Want, Who, Wish, image::Seen};
 use crate::{
     app::App,
     error::SchedulerError,
-    store::{self, load, starts, volume},
+    store::{self, load, roster, starts, volume},
 };
 
 /// Most commands that are handled together: so many rows still make one short transaction.
@@ -31,6 +34,8 @@ const LEAD_FOR: Duration = Duration::from_secs(4);
 const LEAD_AGAIN: Duration = Duration::from_secs(1);
 /// How often those who wait are told of expectations that have changed.
 const NEWS_EVERY: Duration = Duration::from_secs(10);
+/// After what time somebody is told who came back into the queue.
+const NEWS_SOON: Duration = Duration::from_secs(1);
 /// How many of them in one transaction.
 const NEWS: usize = 200;
 /// For how long whoever asks waits for the lead before it is sent away.
@@ -228,6 +233,7 @@ impl Owner {
         let mut questions = Vec::new();
         let mut fresh = Vec::new();
         let mut started: BTreeSet<String> = BTreeSet::new();
+        let mut marked: BTreeSet<NodeId> = BTreeSet::new();
         let mut wrong = false;
         for command in commands {
             match command {
@@ -235,16 +241,25 @@ impl Owner {
                     want: *want,
                     alone: false,
                 }),
-                Command::Changed(who) => match image.changed(who.clone(), now) {
-                    Seen::Done => {
-                        state.doubtful.remove(&who.id());
+                Command::Changed(who) => {
+                    if who.waits() && who.told().0.is_empty() {
+                        // It is in the queue again, and nobody has said yet why it waits.
+                        state.news_at = state.news_at.min(now.plus(NEWS_SOON));
                     }
-                    Seen::Doubtful => {
-                        state.doubtful.insert(who.id());
+                    match image.changed(who.clone(), now) {
+                        Seen::Done => {
+                            state.doubtful.remove(&who.id());
+                        }
+                        Seen::Doubtful => {
+                            state.doubtful.insert(who.id());
+                        }
+                        Seen::Wrong => wrong = true,
                     }
-                    Seen::Wrong => wrong = true,
-                },
+                }
                 Command::Registered(node, gpus) => wrong |= !image.registered(*node, &gpus, now),
+                Command::Marked(node) => {
+                    marked.insert(node);
+                }
                 Command::Heard {
                     node,
                     disk_free_bytes,
@@ -260,6 +275,12 @@ impl Owner {
         let wants = self.choose(state, fresh);
         for id in std::mem::take(&mut state.doubtful) {
             wrong |= !self.look(image, id, now).await?;
+        }
+        for id in marked {
+            let node = roster::node(self.app.db.read(), id).await?;
+            wrong |= !image.marked(id, node.and_then(|node| node.cordon), now);
+            // Those who wait are told what they wait for.
+            state.news_at = now;
         }
         for name in started {
             let past = starts::of_image(self.app.db.read(), &name).await?;

@@ -163,9 +163,9 @@ impl Site {
         self.node.id
     }
 
-    /// Whether it can get new work.
+    /// Whether it can get new work: it answers, and no operator has cordoned it.
     pub(super) fn is_open(&self) -> bool {
-        self.answers
+        self.answers && self.node.cordon.is_none()
     }
 
     /// Whether a report of it describes the same GPUs.

@@ -23,7 +23,7 @@ use super::{
     grant::CELL,
     job::{self, NewJob},
     record::{Gpu, Grant, Slice, signed},
-    run, server,
+    roster, run, server,
 };
 use crate::{app::once::Attempt, cell::Who, error::SchedulerError};
 
@@ -76,7 +76,9 @@ impl Written {
 ///
 /// # Errors
 /// [`SchedulerError::NotLeading`] when somebody else leads the cell in a later term;
-/// [`SchedulerError::SliceTaken`] when a block is not free. Nothing is written then.
+/// [`SchedulerError::SliceTaken`] when a block is not free;
+/// [`SchedulerError::NodeCordoned`] when nothing new may begin on a node. Nothing is written
+/// then.
 pub(crate) async fn write<'a>(
     tx: &Tx,
     term: u64,
@@ -203,7 +205,8 @@ where
     Ok(())
 }
 
-/// Takes the blocks of these grants, and writes the grants down.
+/// Takes the blocks of these grants, and writes the grants down. Somebody may have cordoned a
+/// node since they were decided.
 pub(crate) async fn take(tx: &Tx, grants: &[Grant]) -> Result<(), SchedulerError> {
     let mut wanted: BTreeMap<(NodeId, &str), Vec<&Slice>> = BTreeMap::new();
     for grant in grants {
@@ -213,6 +216,13 @@ pub(crate) async fn take(tx: &Tx, grants: &[Grant]) -> Result<(), SchedulerError
         }
     }
     let keys: Vec<(NodeId, &str)> = wanted.keys().copied().collect();
+    let nodes: BTreeSet<NodeId> = keys.iter().map(|(node, _)| *node).collect();
+    let nodes: Vec<NodeId> = nodes.into_iter().collect();
+    for some in nodes.chunks(ROWS) {
+        if let Some(node) = roster::cordoned(tx, some).await? {
+            return Err(SchedulerError::NodeCordoned { node });
+        }
+    }
     for some in keys.chunks(ROWS) {
         let any = some.iter().fold(Condition::any(), |any, (node, uuid)| {
             any.add(

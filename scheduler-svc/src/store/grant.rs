@@ -54,6 +54,26 @@ pub(crate) async fn held(
     records(rows)
 }
 
+/// The grants that are not released on any of these nodes.
+pub(crate) async fn held_on(
+    db: &impl ConnectionTrait,
+    nodes: &[NodeId],
+) -> Result<Vec<Grant>, SchedulerError> {
+    let mut found = Vec::new();
+    // Far below the variables that a statement may have.
+    for nodes in nodes.chunks(1000) {
+        let rows = grant::Entity::find()
+            .filter(grant::Column::ReleasedAt.is_null())
+            .filter(grant::Column::NodeId.is_in(nodes.iter().map(NodeId::to_string)))
+            .order_by_asc(grant::Column::Fence)
+            .all(db)
+            .await
+            .map_err(DbError::from)?;
+        found.extend(records(rows)?);
+    }
+    Ok(found)
+}
+
 /// Those of these grants that are not released.
 pub(crate) async fn held_of(
     db: &impl ConnectionTrait,

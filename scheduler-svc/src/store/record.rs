@@ -126,8 +126,18 @@ impl Grant {
     }
 }
 
+/// Why nothing new begins on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cordon {
+    pub(crate) since: Timestamp,
+    /// What its operator said, possibly nothing.
+    pub(crate) reason: String,
+    /// Whether what ran there was asked to end.
+    pub(crate) drain: bool,
+}
+
 /// A node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) name: String,
@@ -141,10 +151,12 @@ pub(crate) struct Node {
     pub(crate) ready_images: Vec<String>,
     pub(crate) registered_at: Timestamp,
     pub(crate) last_seen_at: Timestamp,
+    /// The mark of an operator, which registrations and renewals leave alone.
+    pub(crate) cordon: Option<Cordon>,
 }
 
 /// A GPU of a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Gpu {
     pub(crate) node: NodeId,
     pub(crate) uuid: String,
@@ -440,6 +452,11 @@ impl TryFrom<entity::node::Model> for Node {
             ready_images: row.json(&model.ready_images)?,
             registered_at: Timestamp(model.registered_at),
             last_seen_at: Timestamp(model.last_seen_at),
+            cordon: model.cordoned_at.map(|since| Cordon {
+                since: Timestamp(since),
+                reason: model.cordon_reason.clone(),
+                drain: model.drain,
+            }),
             name: model.name.clone(),
             endpoint: model.endpoint.clone(),
         })
@@ -460,6 +477,12 @@ impl From<&Node> for entity::node::Model {
             ready_images: json(&node.ready_images),
             registered_at: node.registered_at.0,
             last_seen_at: node.last_seen_at.0,
+            cordoned_at: node.cordon.as_ref().map(|cordon| cordon.since.0),
+            cordon_reason: node
+                .cordon
+                .as_ref()
+                .map_or_else(String::new, |cordon| cordon.reason.clone()),
+            drain: node.cordon.as_ref().is_some_and(|cordon| cordon.drain),
         }
     }
 }

@@ -4,13 +4,13 @@ use cnlab_db::{DbError, Tx};
 use cnlab_model::{Blocks, Timestamp, id::NodeId};
 use sea_orm::{
     ActiveModelTrait, ColumnTrait, ConnectionTrait, EntityTrait, IntoActiveModel, QueryFilter,
-    QueryOrder,
-    sea_query::{Expr, OnConflict},
+    QueryOrder, QuerySelect,
+    sea_query::{Expr, ExprTrait, OnConflict},
 };
 
 use super::{
     entity::{gpu, node},
-    record::{Gpu, Node, json, signed},
+    record::{Cordon, Gpu, Node, json, signed},
 };
 use crate::error::SchedulerError;
 
@@ -48,6 +48,108 @@ pub(crate) async fn node(
         .await
         .map_err(DbError::from)?;
     row.map(Node::try_from).transpose()
+}
+
+/// The nodes of this name: names are not unique, since a node that lost its identity comes back
+/// as another one.
+pub(crate) async fn named(
+    db: &impl ConnectionTrait,
+    name: &str,
+) -> Result<Vec<Node>, SchedulerError> {
+    let rows = node::Entity::find()
+        .filter(node::Column::Name.eq(name))
+        .order_by_asc(node::Column::Id)
+        .all(db)
+        .await
+        .map_err(DbError::from)?;
+    rows.into_iter().map(Node::try_from).collect()
+}
+
+/// The first nodes by id, from after `after`.
+pub(crate) async fn page(
+    db: &impl ConnectionTrait,
+    after: Option<NodeId>,
+    limit: u64,
+) -> Result<Vec<Node>, SchedulerError> {
+    let mut find = node::Entity::find();
+    if let Some(after) = after {
+        find = find.filter(node::Column::Id.gt(after.to_string()));
+    }
+    let rows = find
+        .order_by_asc(node::Column::Id)
+        .limit(limit)
+        .all(db)
+        .await
+        .map_err(DbError::from)?;
+    rows.into_iter().map(Node::try_from).collect()
+}
+
+/// The GPUs that these nodes reported when they last registered.
+pub(crate) async fn gpus_on(
+    db: &impl ConnectionTrait,
+    nodes: &[NodeId],
+) -> Result<Vec<Gpu>, SchedulerError> {
+    let mut found = Vec::new();
+    // Far below the variables that a statement may have.
+    for nodes in nodes.chunks(1000) {
+        let rows = gpu::Entity::find()
+            .filter(gpu::Column::Present.eq(true))
+            .filter(gpu::Column::NodeId.is_in(nodes.iter().map(NodeId::to_string)))
+            .order_by_asc(gpu::Column::NodeId)
+            .order_by_asc(gpu::Column::Uuid)
+            .all(db)
+            .await
+            .map_err(DbError::from)?;
+        for row in rows {
+            found.push(Gpu::try_from(row)?);
+        }
+    }
+    Ok(found)
+}
+
+/// Marks a node as cordoned, or takes the mark away. The versions of its GPUs rise with it:
+/// of this and a batch that takes blocks there at the same time, PostgreSQL repeats the later
+/// one, so that a batch which comes after the mark sees it ([`cordoned`]).
+pub(crate) async fn mark(
+    tx: &Tx,
+    id: NodeId,
+    cordon: Option<&Cordon>,
+) -> Result<(), SchedulerError> {
+    node::Entity::update_many()
+        .col_expr(
+            node::Column::CordonedAt,
+            Expr::value(cordon.map(|cordon| cordon.since.0)),
+        )
+        .col_expr(
+            node::Column::CordonReason,
+            Expr::value(cordon.map_or("", |cordon| cordon.reason.as_str())),
+        )
+        .col_expr(
+            node::Column::Drain,
+            Expr::value(cordon.is_some_and(|cordon| cordon.drain)),
+        )
+        .filter(node::Column::Id.eq(id.to_string()))
+        .exec(tx)
+        .await
+        .map_err(DbError::from)?;
+    gpu::Entity::update_many()
+        .col_expr(gpu::Column::Version, Expr::col(gpu::Column::Version).add(1))
+        .filter(gpu::Column::NodeId.eq(id.to_string()))
+        .exec(tx)
+        .await
+        .map_err(DbError::from)?;
+    Ok(())
+}
+
+/// One of these nodes that is cordoned, if any is.
+pub(crate) async fn cordoned(tx: &Tx, nodes: &[NodeId]) -> Result<Option<NodeId>, SchedulerError> {
+    let found = node::Entity::find()
+        .filter(node::Column::Id.is_in(nodes.iter().map(NodeId::to_string)))
+        .filter(node::Column::CordonedAt.is_not_null())
+        .one(tx)
+        .await
+        .map_err(DbError::from)?;
+    Ok(found.map(Node::try_from).transpose()?.map(|node| node.id))
 }
 
 /// All GPUs that were ever reported: what is granted on one that is gone stays granted.

@@ -32,6 +32,24 @@ pub(crate) async fn get(
     row.map(Run::try_from).transpose()
 }
 
+/// The runs of these ids, deleted or not.
+pub(crate) async fn of_ids(
+    db: &impl ConnectionTrait,
+    ids: &[RunId],
+) -> Result<Vec<Run>, SchedulerError> {
+    let mut found = Vec::new();
+    // Far below the variables that a statement may have.
+    for ids in ids.chunks(1000) {
+        let rows = run::Entity::find()
+            .filter(run::Column::Id.is_in(ids.iter().map(RunId::to_string)))
+            .all(db)
+            .await
+            .map_err(DbError::from)?;
+        found.extend(records(rows)?);
+    }
+    Ok(found)
+}
+
 /// The runs of these projects that are not deleted, with this name.
 pub(crate) async fn named(
     db: &impl ConnectionTrait,

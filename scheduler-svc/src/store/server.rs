@@ -32,6 +32,24 @@ pub(crate) async fn get(
     row.map(Server::try_from).transpose()
 }
 
+/// The servers of these ids, deleted or not.
+pub(crate) async fn of_ids(
+    db: &impl ConnectionTrait,
+    ids: &[ServerId],
+) -> Result<Vec<Server>, SchedulerError> {
+    let mut found = Vec::new();
+    // Far below the variables that a statement may have.
+    for ids in ids.chunks(1000) {
+        let rows = server::Entity::find()
+            .filter(server::Column::Id.is_in(ids.iter().map(ServerId::to_string)))
+            .all(db)
+            .await
+            .map_err(DbError::from)?;
+        found.extend(records(rows)?);
+    }
+    Ok(found)
+}
+
 /// The servers of these projects that are not deleted, with this name.
 pub(crate) async fn named(
     db: &impl ConnectionTrait,

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use cnlab_db::{DbError, Tx};
 use cnlab_model::{
     Timestamp,
-    id::{NodeId, VolumeId, WorkloadId},
+    id::{NodeId, ServerId, VolumeId, WorkloadId},
 };
 use sea_orm::{
     ActiveModelTrait, ActiveValue::Set, ColumnTrait, ConnectionTrait, EntityTrait, QueryFilter,
-    sea_query::Expr,
+    QueryOrder, sea_query::Expr,
 };
 
 use super::{entity::volume, record::signed};
@@ -81,6 +81,23 @@ pub(crate) async fn nodes_of(
         }
     }
     Ok(found)
+}
+
+/// The servers whose volume lies on a node.
+pub(crate) async fn servers_on(
+    db: &impl ConnectionTrait,
+    node: NodeId,
+) -> Result<Vec<ServerId>, SchedulerError> {
+    let rows = volume::Entity::find()
+        .filter(volume::Column::NodeId.eq(node.to_string()))
+        .filter(volume::Column::RemovedAt.is_null())
+        .order_by_asc(volume::Column::Id)
+        .all(db)
+        .await
+        .map_err(DbError::from)?;
+    // Runs have volumes, too.
+    let ids = rows.iter().map(|row| row.workload_id.parse::<ServerId>());
+    Ok(ids.filter_map(Result::ok).collect())
 }
 
 /// Says where a volume lies from now on.

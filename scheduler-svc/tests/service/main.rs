@@ -14,6 +14,7 @@ mod explain;
 mod gpus;
 mod idempotency;
 mod life;
+mod nodes;
 mod peers;
 mod queue;
 mod quota;

@@ -13,8 +13,9 @@ use cnlab_proto::{
     node::v1::{self as node, WorkloadState},
     scheduler::v1::{
         self as pb, ServerState, catalog_service_client::CatalogServiceClient,
-        queue_service_client::QueueServiceClient, roster_service_client::RosterServiceClient,
-        run_service_client::RunServiceClient, server_service_client::ServerServiceClient,
+        node_service_client::NodeServiceClient, queue_service_client::QueueServiceClient,
+        roster_service_client::RosterServiceClient, run_service_client::RunServiceClient,
+        server_service_client::ServerServiceClient,
     },
 };
 use cnlab_service::{
@@ -134,6 +135,10 @@ impl World {
 
     pub(crate) fn runs(&self) -> RunServiceClient<channel::UpstreamChannel> {
         RunServiceClient::new(self.channel())
+    }
+
+    pub(crate) fn nodes(&self) -> NodeServiceClient<channel::UpstreamChannel> {
+        NodeServiceClient::new(self.channel())
     }
 
     pub(crate) fn catalog(&self) -> CatalogServiceClient<channel::UpstreamChannel> {

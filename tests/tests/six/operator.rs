@@ -39,6 +39,7 @@ const OWN: [(&str, &[&str]); 6] = [
         "scheduler-svc",
         &[
             "cnlab.scheduler.v1.CatalogService",
+            "cnlab.scheduler.v1.NodeService",
             "cnlab.scheduler.v1.QueueService",
             "cnlab.scheduler.v1.RosterService",
             "cnlab.scheduler.v1.RunService",
@@ -52,6 +53,7 @@ const OWN: [(&str, &[&str]); 6] = [
             "cnlab.billing.v1.AccountService",
             "cnlab.billing.v1.UsageService",
             "cnlab.scheduler.v1.CatalogService",
+            "cnlab.scheduler.v1.NodeService",
             "cnlab.scheduler.v1.QueueService",
             "cnlab.scheduler.v1.RunService",
             "cnlab.scheduler.v1.ServerService",

@@ -10,6 +10,7 @@ use super::lifecycle::Ending;
 use crate::{
     app::{
         App,
+        node::ended_in_order,
         report::{Gone, current_grant},
     },
     error::SchedulerError,
@@ -50,7 +51,10 @@ impl App {
                 if workload.facts != RuntimeFacts::default() {
                     run.runtime = Some(workload.facts.clone());
                 }
-                let (event, ending) = event_of(&mut run, workload, &grant);
+                let (event, mut ending) = event_of(&mut run, workload, &grant);
+                if event == Event::Requeued && ending.failure.is_none() {
+                    ending.failure = Some(ended_in_order(&tx, &grant).await?);
+                }
                 self.advance_run(&tx, &mut run, event, ending, now).await?;
                 if let State::Provisioning { .. } = run.state {
                     run.phase_detail.clone_from(&workload.detail);
@@ -108,7 +112,7 @@ impl App {
                     return Ok(None);
                 }
                 let (event, failure) = match how {
-                    Gone::Asked => (Event::Requeued, stopped_by_node()),
+                    Gone::Asked => (Event::Requeued, ended_in_order(&tx, &grant).await?),
                     Gone::Failed(failure) => (Event::CommandFailed, failure.clone()),
                     Gone::Lost(failure) => (lose(&mut run, &grant), failure.clone()),
                 };
@@ -221,7 +225,8 @@ fn event_of(run: &mut Run, workload: &Workload, grant: &Grant) -> (Event, Ending
         WorkloadState::Running | WorkloadState::Ready => (Event::CommandStarted, Ending::default()),
         WorkloadState::Stopping => (Event::EndingBegun, Ending::default()),
         WorkloadState::Succeeded => (Event::CommandSucceeded, ended(None)),
-        WorkloadState::Stopped => (Event::Requeued, ended(Some(stopped_by_node()))),
+        // Why is known to the node's row.
+        WorkloadState::Stopped => (Event::Requeued, ended(None)),
         WorkloadState::Failed(failure) => {
             let event = match workload.cause {
                 None => Event::CommandFailed,
@@ -241,12 +246,4 @@ fn lose(run: &mut Run, grant: &Grant) -> Event {
     let event = after_loss(run.losses);
     run.losses = run.losses.saturating_add(1);
     event
-}
-
-/// Why a run begins anew whose processes were ended in good order, and not by its user.
-fn stopped_by_node() -> Failure {
-    Failure {
-        message: "its node ended it in good order".to_owned(),
-        ..Failure::default()
-    }
 }

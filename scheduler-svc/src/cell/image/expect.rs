@@ -17,11 +17,12 @@ use scheduler_core::{
 
 use super::{Image, Slot, UNKNOWN, kind_of, queue::demand_of};
 use crate::{
+    app::node::cordon,
     cell::{
         Who,
         site::{self, Site},
     },
-    store::record::{Gpu, Run, Slice},
+    store::record::{Gpu, Node, Run, Slice},
 };
 
 impl Image {
@@ -115,15 +116,20 @@ impl Image {
         }
         let profile = who.profile();
         let family = profile.gpu_type.clone();
-        let suits = |site: &&Site| {
-            site.is_open()
-                && site.shelves.iter().any(|shelf| shelf.family == family)
+        // The nodes on which it could run, were they open and empty.
+        let would_do = |site: &&Site| {
+            site.together(&family, |_| true) >= who.gpus()
                 && match volume_on {
                     Some(node) => site.id() == node,
                     None => site.node.disk_bytes >= who.storage_bytes(),
                 }
         };
-        let open: Vec<&Site> = self.sites.values().filter(suits).collect();
+        let would_do: Vec<&Site> = self.sites.values().filter(would_do).collect();
+        let open: Vec<&Site> = would_do
+            .iter()
+            .copied()
+            .filter(|site| site.is_open())
+            .collect();
         let entirely_free = |gpu: &Gpu| gpu.taken.is_empty();
         let reason = match (open.is_empty(), who.gpus()) {
             (true, _) => QueueReason::NodesSilent { family },
@@ -146,7 +152,8 @@ impl Image {
                 family,
             },
         };
-        reason.to_string()
+        let would_do: Vec<&Node> = would_do.iter().map(|site| &site.node).collect();
+        cordon::words(volume_on, &reason, &would_do)
     }
 
     /// How long somebody is planned to hold a slice, its start included.

@@ -1,4 +1,4 @@
-//! The nodes of the image: they come, are heard of, and fall silent.
+//! The nodes of the image: they come, are heard of, are cordoned, and fall silent.
 
 use cnlab_model::{Timestamp, id::NodeId};
 use scheduler_core::cluster::NodeIx;
@@ -6,7 +6,7 @@ use scheduler_core::cluster::NodeIx;
 use super::{Image, MIB, silent_before};
 use crate::{
     cell::site::{self, Shelf, Site},
-    store::record::{Gpu, Node},
+    store::record::{Cordon, Gpu, Node},
 };
 
 impl Image {
@@ -29,8 +29,9 @@ impl Image {
             if first_of_family || moved {
                 return false;
             }
+            let id = node.id;
             self.put(node, gpus.to_vec(), now);
-            self.retry_parked(now);
+            self.reopen(id, now);
             return true;
         };
         let same_machine = site.node.disk_bytes == node.disk_bytes
@@ -42,9 +43,25 @@ impl Image {
         let (id, at, disk_free) = (node.id, node.last_seen_at, node.disk_free_bytes);
         site.node = Node {
             last_seen_at: site.node.last_seen_at,
+            // Of which a node says nothing.
+            cordon: site.node.cordon.take(),
             ..node
         };
         self.heard_of(id, disk_free, at, now)
+    }
+
+    /// A node has this mark of an operator now, or none. Answers `false` for one that is not
+    /// known.
+    pub(crate) fn marked(&mut self, id: NodeId, cordon: Option<Cordon>, now: Timestamp) -> bool {
+        let Some(site) = self.sites.get_mut(&id) else {
+            return false;
+        };
+        let was_open = site.is_open();
+        site.node.cordon = cordon;
+        if site.is_open() != was_open {
+            self.reopen(id, now);
+        }
+        true
     }
 
     /// A node was heard of. Answers `false` for one that is not known.

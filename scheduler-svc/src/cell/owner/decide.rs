@@ -99,12 +99,15 @@ impl Owner {
                 Ok(())
             }
             Err(error) => {
-                if asked.len() > 1 && !matches!(error, SchedulerError::NotLeading) {
-                    let alone = asked.into_iter().map(|one| Alone {
+                // Decided anew, nothing goes to that node.
+                let cordoned = matches!(error, SchedulerError::NodeCordoned { .. });
+                let leads = !matches!(error, SchedulerError::NotLeading);
+                if cordoned || (asked.len() > 1 && leads) {
+                    let again = asked.into_iter().map(|one| Alone {
                         want: one.want,
-                        alone: true,
+                        alone: !cordoned,
                     });
-                    state.carried = alone.chain(std::mem::take(&mut state.carried)).collect();
+                    state.carried = again.chain(std::mem::take(&mut state.carried)).collect();
                     return Err(error);
                 }
                 let error = Arc::new(error);

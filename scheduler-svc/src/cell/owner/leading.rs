@@ -105,6 +105,7 @@ impl Owner {
                 }
                 Command::Changed(_)
                 | Command::Registered(..)
+                | Command::Marked(_)
                 | Command::Heard { .. }
                 | Command::Started { .. } => {
                     self.app.cell.missed.store(true, Ordering::Release);

@@ -17,6 +17,10 @@ pub(crate) struct Model {
     pub(crate) ready_images: String,
     pub(crate) registered_at: i64,
     pub(crate) last_seen_at: i64,
+    /// Since when nothing new begins there, if so.
+    pub(crate) cordoned_at: Option<i64>,
+    pub(crate) cordon_reason: String,
+    pub(crate) drain: bool,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

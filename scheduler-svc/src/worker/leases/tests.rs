@@ -62,6 +62,7 @@ async fn node_with_a_grant(app: &App) -> (NodeId, GrantId) {
         ready_images: Vec::new(),
         registered_at: now,
         last_seen_at: now,
+        cordon: None,
     };
     let gpu = Gpu {
         node: id,
