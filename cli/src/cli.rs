@@ -78,6 +78,9 @@ pub enum Command {
     Run(command::run::RunCommand),
     /// Show who waits for a slice, and when yours start.
     Queue(command::queue::QueueArgs),
+    /// The machines with the GPUs, for those who operate them.
+    #[command(subcommand)]
+    Node(command::node::NodeCommand),
     /// Start every service on this machine, until Ctrl-C.
     #[cfg(feature = "up")]
     Up(command::up::UpArgs),

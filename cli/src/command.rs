@@ -6,6 +6,7 @@ pub mod follow;
 pub mod images;
 pub mod login;
 pub mod logout;
+pub mod node;
 pub mod profiles;
 pub mod queue;
 pub mod run;
@@ -117,6 +118,14 @@ pub async fn dispatch(cli: Cli, environment: &Environment, console: &mut Console
                 setting,
                 command.span_name(),
                 Box::pin(run::run(setting, console, command)),
+            )
+            .await
+        }
+        Command::Node(command) => {
+            traced(
+                setting,
+                command.span_name(),
+                Box::pin(node::run(setting, console, command)),
             )
             .await
         }

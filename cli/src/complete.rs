@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     cli::{self, Globals},
-    command::{Setting, images, profiles, run, server},
+    command::{Setting, images, node, profiles, run, server},
     error::Result,
     output, private_file,
     session::{self, Session, Target},
@@ -43,6 +43,7 @@ pub enum Candidates {
 enum Names {
     Servers,
     Runs,
+    Nodes,
     Profiles,
     Images,
     Projects,
@@ -217,6 +218,7 @@ fn values(arg: &Arg) -> Place {
     let kind = match arg.get_id().as_str() {
         "server" => Some(Names::Servers),
         "run" => Some(Names::Runs),
+        "node" => Some(Names::Nodes),
         "profile" => Some(Names::Profiles),
         "image" => Some(Names::Images),
         "project" => Some(Names::Projects),
@@ -246,6 +248,7 @@ fn values(arg: &Arg) -> Place {
 struct Known {
     servers: Vec<String>,
     runs: Vec<String>,
+    nodes: Vec<String>,
     profiles: Vec<String>,
     images: Vec<String>,
     projects: Vec<String>,
@@ -264,6 +267,7 @@ async fn names(setting: Setting<'_>, typed: Typed, kind: Names) -> Vec<String> {
     let names = match kind {
         Names::Servers => known.servers,
         Names::Runs => known.runs,
+        Names::Nodes => known.nodes,
         Names::Profiles => known.profiles,
         Names::Images => known.images,
         Names::Projects => known.projects,
@@ -340,10 +344,11 @@ async fn ask(session: &Session) -> Result<Known> {
             })
             .await
     };
-    // A gateway from before there were runs has names all the same.
-    let (servers, runs, profiles, images, identity) = tokio::try_join!(
+    // A gateway from before there were runs, or this view of nodes, has names all the same.
+    let (servers, runs, nodes, profiles, images, identity) = tokio::try_join!(
         server::list::all(session),
         async { Ok(run::list::all(session).await.unwrap_or_default()) },
+        async { Ok(node::list::all(session).await.unwrap_or_default()) },
         profiles::all(session),
         images::all(session),
         account
@@ -351,6 +356,7 @@ async fn ask(session: &Session) -> Result<Known> {
     Ok(Known {
         servers: output::name::servers(&servers),
         runs: output::name::runs(&runs),
+        nodes: output::name::nodes(&nodes),
         profiles: profiles
             .profiles
             .into_iter()
@@ -415,6 +421,7 @@ mod tests {
             (&["--project", ""], Names::Projects),
             (&["server", "open", "--", ""], Names::Servers),
             (&["run", "show", ""], Names::Runs),
+            (&["node", "drain", "--wait", ""], Names::Nodes),
             (&["run", "submit", "--profile="], Names::Profiles),
         ] {
             assert!(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cnlab_model::{
     ByteSize, ProjectName, RunName, ServerName, Timestamp,
-    id::{RunId, ServerId},
+    id::{NodeId, RunId, ServerId},
 };
 
 use crate::error::{Exit, Failure, Result};
@@ -93,6 +93,23 @@ pub fn run(text: &str, project: Option<&str>) -> Result<String> {
         .parse()
         .map_err(|error| invalid(RUN_NAME_INVALID, "run", error))?;
     Ok(project.map_or_else(|| name.to_string(), |project| format!("{project}/{name}")))
+}
+
+/// What means an existing node: an id or a name.
+///
+/// # Errors
+/// When it is neither.
+pub fn node(text: &str) -> Result<String> {
+    // The names of nodes are made as those of servers are.
+    if text.parse::<NodeId>().is_ok() || text.parse::<ServerName>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    Err(invalid(
+        "NODE_NAME_INVALID",
+        "node",
+        "a node is written NAME or node_…",
+    )
+    .try_this("`cnlab node list -o name` prints them"))
 }
 
 /// A deadline as it is written on the command line.
@@ -196,6 +213,18 @@ mod tests {
             assert_eq!(failure.facts().reason, RUN_NAME_INVALID);
         }
         assert!(new_run("-x").is_err());
+    }
+
+    #[test]
+    fn references_to_nodes() {
+        for right in ["gpu-box", "node_01HXAYZ0000000000000000000"] {
+            assert_eq!(node(right).unwrap(), right);
+        }
+        for wrong in ["", "a/b", "UP", "srv_01HXAYZ0000000000000000000", "x\u{1b}"] {
+            let failure = node(wrong).unwrap_err();
+            assert_eq!(failure.exit(), Exit::Usage);
+            assert_eq!(failure.facts().reason, "NODE_NAME_INVALID");
+        }
     }
 
     #[test]

@@ -9,8 +9,9 @@ use std::{fmt, sync::Arc, time::Duration};
 use cnlab_proto::{
     billing::v1::account_service_client::AccountServiceClient,
     scheduler::v1::{
-        catalog_service_client::CatalogServiceClient, queue_service_client::QueueServiceClient,
-        run_service_client::RunServiceClient, server_service_client::ServerServiceClient,
+        catalog_service_client::CatalogServiceClient, node_service_client::NodeServiceClient,
+        queue_service_client::QueueServiceClient, run_service_client::RunServiceClient,
+        server_service_client::ServerServiceClient,
     },
 };
 use cnlab_service::{Runtime, status::TRACE_ID_HEADER, trace};
@@ -218,6 +219,12 @@ impl Session {
     #[must_use]
     pub fn queue(&self) -> QueueServiceClient<Channel> {
         QueueServiceClient::new(self.channel.clone())
+    }
+
+    /// Nodes.
+    #[must_use]
+    pub fn nodes(&self) -> NodeServiceClient<Channel> {
+        NodeServiceClient::new(self.channel.clone())
     }
 
     /// Profiles and images.

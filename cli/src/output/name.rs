@@ -23,6 +23,22 @@ pub fn runs(runs: &[pb::Run]) -> Vec<String> {
     shortest(&names.collect::<Vec<_>>())
 }
 
+/// The name of each node, or its id where another one has the same name.
+#[must_use]
+pub fn nodes(nodes: &[pb::Node]) -> Vec<String> {
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    for node in nodes {
+        *seen.entry(node.name.as_str()).or_default() += 1;
+    }
+    nodes
+        .iter()
+        .map(|node| match seen.get(node.name.as_str()) {
+            Some(times) if *times > 1 => node.id.clone(),
+            Some(_) | None => node.name.clone(),
+        })
+        .collect()
+}
+
 fn shortest(names: &[(&str, &str)]) -> Vec<String> {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for (_, name) in names {

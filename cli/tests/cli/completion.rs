@@ -67,6 +67,7 @@ fn bash_completes() {
         bash(&world, "cnlab server create --image pytorch:2"),
         ["2.4-cuda12.4"]
     );
+    assert_eq!(bash(&world, "cnlab node drain g"), ["gpu-box"]);
     assert_eq!(bash(&world, "cnlab -o j"), ["json"]);
     assert_eq!(bash(&world, "cnlab server list --output=y"), ["yaml"]);
     assert_eq!(bash(&world, "cnlab completion "), ["bash", "zsh", "fish"]);

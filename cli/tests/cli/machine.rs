@@ -101,6 +101,15 @@ fn every_command_has_every_form() {
         (&["server", "stop", "one"], "Server", "one\n"),
         (&["server", "start", "one"], "Server", ""),
         (
+            &["node", "list"],
+            "NodeList",
+            "far-box\ngpu-box\nidle-box\nnode_01J00000000000000000000004\nnode_01J00000000000000000000005\n",
+        ),
+        (&["node", "show", "gpu-box"], "Node", "gpu-box\n"),
+        (&["node", "cordon", "gpu-box"], "Node", "gpu-box\n"),
+        (&["node", "drain", "gpu-box", "--wait"], "Node", "gpu-box\n"),
+        (&["node", "uncordon", "gpu-box"], "Node", "gpu-box\n"),
+        (
             &["version"],
             "Version",
             concat!(env!("CARGO_PKG_VERSION"), "\n"),

@@ -4,6 +4,7 @@
 //! name which refusal it meets, so that a transcript reads by itself.
 
 mod api;
+mod nodes;
 mod queue;
 mod runs;
 mod state;
@@ -17,8 +18,9 @@ use std::{
 use cnlab_proto::{
     billing::v1::account_service_server::AccountServiceServer,
     scheduler::v1::{
-        catalog_service_server::CatalogServiceServer, queue_service_server::QueueServiceServer,
-        run_service_server::RunServiceServer, server_service_server::ServerServiceServer,
+        catalog_service_server::CatalogServiceServer, node_service_server::NodeServiceServer,
+        queue_service_server::QueueServiceServer, run_service_server::RunServiceServer,
+        server_service_server::ServerServiceServer,
     },
 };
 use tokio::sync::oneshot;
@@ -60,6 +62,7 @@ impl Peer {
                 let serving = Server::builder()
                     .add_service(ServerServiceServer::new(api.clone()))
                     .add_service(RunServiceServer::new(api.clone()))
+                    .add_service(NodeServiceServer::new(api.clone()))
                     .add_service(QueueServiceServer::new(api.clone()))
                     .add_service(CatalogServiceServer::new(api.clone()))
                     .add_service(AccountServiceServer::new(api))

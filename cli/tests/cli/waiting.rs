@@ -73,6 +73,34 @@ async fn ctrl_c_leaves_the_server_and_says_so() {
 }
 
 #[tokio::test]
+async fn ctrl_c_leaves_a_drain_and_says_so() {
+    let world = World::new();
+    let args = ["node", "drain", "--wait", "far-box"];
+    let (code, out, err) = interrupted_after(&world, &args, "to answer again").await;
+    assert_eq!((code, out.as_str()), (Some(130), ""));
+    assert_eq!(
+        err,
+        "error[INTERRUPTED]: stopped waiting; the drain of node far-box goes on\n  cause: Ctrl-C\n  try: `cnlab node \
+         show far-box` to see what it waits for\n    `cnlab node uncordon far-box` to use it again\n"
+    );
+    assert!(world.peer.calls("UncordonNode").is_empty());
+}
+
+#[test]
+fn a_drain_that_somebody_else_ended_is_no_success() {
+    let world = World::new();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| world.cnlab(&["node", "drain", "--wait", "far-box"]));
+        while world.peer.calls("GetNode").is_empty() {
+            std::thread::yield_now();
+        }
+        world.cnlab(&["node", "uncordon", "far-box"]).ok();
+        let ran = waiting.join().unwrap().fails(8);
+        assert!(ran.err.contains("error[NODE_UNCORDONED]"), "{ran:?}");
+    });
+}
+
+#[tokio::test]
 async fn ctrl_c_ends_followed_logs_without_a_word() {
     let world = World::new();
     world.put("one");

@@ -110,6 +110,7 @@ async fn runs_end_as_their_commands_do() -> Result<()> {
     wishes(&place).await?;
     killed(&mut place).await?;
     orderly(&mut place).await?;
+    drained(&place).await?;
     tidy(&place).await?;
     let up = place.up.take().context("it runs")?;
     up.interrupt().await.map(drop)
@@ -319,6 +320,37 @@ async fn orderly(place: &mut Place) -> Result<()> {
     );
     place.open_gate("again").await?;
     place.until("again", "SUCCEEDED").await.map(drop)
+}
+
+/// A drain ends what runs on the only node there is; it begins anew when that is used again.
+async fn drained(place: &Place) -> Result<()> {
+    place.gated("moved", "exit 0").await?;
+    let node = place.cli.json(&["node", "show", "local"]).await?;
+    ensure!(
+        node["state"] == "NODE_STATE_READY" && node["workloads"][0]["name"] == "moved",
+        "{node:#}"
+    );
+    let reason = ["--reason", "new fans"];
+    let drain = [&["node", "drain", "local", "--wait"][..], &reason].concat();
+    let said = place.cli.ok(&drain).await?;
+    ensure!(said.contains("✓ Drained: local"), "{said}");
+    let listed = place.cli.ok(&["node", "list"]).await?;
+    ensure!(listed.contains("drained"), "{listed}");
+    let run = place.until("moved", "QUEUED").await?;
+    ensure!(
+        run["attempt"] == 2 && run["requeuedBecause"] == "the node local was drained: new fans",
+        "{run:#}"
+    );
+    let detail = "waiting for a node with L40S; local is cordoned (new fans)";
+    wait_until(PATIENCE, "the run to say what it waits for", async || {
+        let run = place.show("moved").await;
+        run.is_ok_and(|run| run["phaseDetail"] == detail)
+    })
+    .await?;
+    place.cli.ok(&["node", "uncordon", "local"]).await?;
+    place.until("moved", "RUNNING").await?;
+    place.open_gate("moved").await?;
+    place.until("moved", "SUCCEEDED").await.map(drop)
 }
 
 /// Everything can be deleted, and then nothing is left.

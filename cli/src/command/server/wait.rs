@@ -184,5 +184,9 @@ fn overtaken(server: &pb::Server) -> Failure {
         "SERVER_CHANGED",
         format!("server {name} is {state} now"),
     )
-    .caused_by("somebody else changed it meanwhile")
+    .caused_by(match &server.failure {
+        // A drain of its node says so.
+        Some(failure) => failure.message.as_str(),
+        None => "somebody else changed it meanwhile",
+    })
 }

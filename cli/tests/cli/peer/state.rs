@@ -31,6 +31,7 @@ pub(crate) struct State {
     pub(crate) faults: VecDeque<(&'static str, Fault)>,
     pub(crate) servers: BTreeMap<String, pb::Server>,
     pub(crate) runs: super::runs::Runs,
+    pub(crate) nodes: Vec<pb::Node>,
     pub(crate) profiles: Vec<pb::Profile>,
     pub(crate) images: Vec<pb::Image>,
     pub(crate) logs: Vec<String>,
@@ -70,6 +71,7 @@ impl State {
             faults: VecDeque::new(),
             servers: BTreeMap::new(),
             runs: super::runs::Runs::default(),
+            nodes: super::nodes::all(),
             profiles: vec![
                 profile("h100-25pct", "H100", 25, Soft),
                 full,
