@@ -104,6 +104,7 @@ pub(crate) enum Blocker {
     NoNode,
     TooLarge,
     MakingRoom,
+    Quota,
 }
 
 /// What could be asked for instead.

@@ -35,6 +35,7 @@ const fn encode_blocker(blocker: Blocker) -> pb::BlockerKind {
         Blocker::NoNode => pb::BlockerKind::NoNode,
         Blocker::TooLarge => pb::BlockerKind::TooLarge,
         Blocker::MakingRoom => pb::BlockerKind::MakingRoom,
+        Blocker::Quota => pb::BlockerKind::Quota,
     }
 }
 

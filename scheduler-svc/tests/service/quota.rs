@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cnlab_model::ErrorKind;
 use cnlab_proto::{
     node::v1::WorkloadState,
-    scheduler::v1::{self as pb, OnLate, RunState, ServerState},
+    scheduler::v1::{self as pb, BlockerKind, OnLate, RunState, ServerState},
 };
 use cnlab_service::{Caller, Runtime, status::PublicError};
 use cnlab_testkit::{GENEROUS, wait_until};
@@ -386,6 +386,23 @@ async fn several_gpus_count_in_full(database: Database) {
     let two = world.create(&me, several("two", 2)).await.unwrap();
     let told = "your team holds 300% of its 400%; waiting for it to give back";
     assert_eq!(two.phase_detail, told);
+    let request = by(
+        &me,
+        pb::ExplainServerRequest {
+            server: two.id.clone(),
+        },
+    );
+    let why = done(world.queue().explain_server(request).await).unwrap();
+    let blocker = why.blocker.unwrap();
+    assert_eq!(
+        (blocker.kind(), blocker.text.as_str()),
+        (BlockerKind::Quota, told)
+    );
+    assert_eq!(
+        why.text,
+        "waits, number 1 of 1 for H100; nobody can tell when it starts"
+    );
+    assert!(why.sooner.is_empty(), "{:?}", why.sooner);
     let one = world.create(&me, several("one", 1)).await.unwrap();
     assert_eq!(
         one.state(),

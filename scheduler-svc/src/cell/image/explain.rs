@@ -62,7 +62,8 @@ impl Image {
         } else {
             explained.blocker = self.blocker(entry, report.as_ref(), shown, caller, now);
             explained.candidates = self.candidates(entry);
-            if shown != Shown::MakingRoom {
+            // What would fit into what its team has left is not looked for.
+            if shown != Shown::MakingRoom && self.kept_out(&entry.who).is_none() {
                 let goes_first = terms.ahead.total() == 0;
                 explained.sooner = self.sooner(entry, outlook, start.at, goes_first, now);
             }
@@ -262,6 +263,9 @@ impl Image {
         let Some(report) = report else {
             return Some((Blocker::NoNode, self.reason(&entry.who)));
         };
+        if let Some(reason) = self.kept_out(&entry.who) {
+            return Some((Blocker::Quota, reason));
+        }
         let kind = match report.blocked? {
             CoreBlocker::Reserved { .. } => Blocker::Reserved,
             CoreBlocker::Scattered { .. } => Blocker::Scattered,
