@@ -145,13 +145,14 @@ impl App {
             Some(_) | None => String::new(),
         };
         let ids: Vec<NodeId> = rows.iter().map(|node| node.id).collect();
-        let mut gpus: BTreeMap<NodeId, Vec<Gpu>> = BTreeMap::new();
-        for gpu in roster::gpus_on(db, &ids).await? {
-            gpus.entry(gpu.node).or_default().push(gpu);
-        }
+        // Before the GPUs: of a node that holds nothing any more, no block is taken.
         let mut held: BTreeMap<NodeId, Vec<Grant>> = BTreeMap::new();
         for grant in grant::held_on(db, &ids).await? {
             held.entry(grant.node).or_default().push(grant);
+        }
+        let mut gpus: BTreeMap<NodeId, Vec<Gpu>> = BTreeMap::new();
+        for gpu in roster::gpus_on(db, &ids).await? {
+            gpus.entry(gpu.node).or_default().push(gpu);
         }
         let views = rows.into_iter().map(|node| {
             let gpus = gpus.remove(&node.id).unwrap_or_default();

@@ -28,8 +28,9 @@ impl Occupants {
         db: &impl ConnectionTrait,
         node: NodeId,
     ) -> Result<Self, SchedulerError> {
-        let gpus = roster::gpus_on(db, &[node]).await?;
+        // Before the GPUs: of a node that holds nothing any more, no block is taken.
         let held = grant::held(db, Some(node)).await?;
+        let gpus = roster::gpus_on(db, &[node]).await?;
         let (mut servers, runs) = split(&held);
         servers.extend(volume::servers_on(db, node).await?);
         servers.sort_unstable();
