@@ -21,7 +21,7 @@ pub(crate) mod watch;
 
 use std::sync::Arc;
 
-use cnlab_db::Db;
+use cnlab_db::{Db, Tx};
 use cnlab_lease::LeaseStore;
 use cnlab_model::Timestamp;
 use cnlab_service::{Runtime, Wake};
@@ -31,9 +31,13 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     cell::{Cell, Teams, Who},
     config::{GrantConfig, NotebookConfig},
+    error::SchedulerError,
     metrics::Metrics,
     ports::{Billing, Nodes},
-    store::record::{Run, Server},
+    store::{
+        lead,
+        record::{Run, Server},
+    },
 };
 use catalog::Catalogue;
 
@@ -117,6 +121,26 @@ impl App {
 
     fn now(&self) -> Timestamp {
         self.runtime.clock.now()
+    }
+
+    /// Runs `body` in a write transaction of the leader: one that another scheduler has taken
+    /// the lead from without its knowledge writes nothing, since nobody would hear of it there.
+    ///
+    /// # Errors
+    /// [`SchedulerError::NotLeading`], those of [`Db::write`] and those of `body`.
+    pub(crate) async fn write<T, F, Fut>(&self, body: F) -> Result<T, SchedulerError>
+    where
+        F: Fn(Tx) -> Fut + Sync,
+        Fut: Future<Output = Result<T, SchedulerError>> + Send,
+        T: Send,
+    {
+        let (term, body) = (self.cell.term()?, &body);
+        self.db
+            .write(|tx| async move {
+                lead::keep(&tx, term).await?;
+                body(tx).await
+            })
+            .await
     }
 
     /// Tells watchers, workers and who places of a committed change.

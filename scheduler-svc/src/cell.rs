@@ -131,7 +131,8 @@ impl fmt::Debug for Command {
 pub(super) enum Role {
     /// It has not led for so short a time that whoever asks waits.
     Unsettled,
-    Leads,
+    /// In this term.
+    Leads(u64),
     StandsBy,
 }
 
@@ -162,7 +163,18 @@ impl Cell {
     /// Whether this process leads the cell: what others write is not heard of here, so they
     /// write nothing.
     pub(crate) fn leads(&self) -> bool {
-        *self.role.borrow() == Role::Leads
+        self.term().is_ok()
+    }
+
+    /// The term in which this process leads the cell, which each of its transactions names.
+    ///
+    /// # Errors
+    /// [`SchedulerError::NotLeading`] when it does not.
+    pub(crate) fn term(&self) -> Result<u64, SchedulerError> {
+        match *self.role.borrow() {
+            Role::Leads(term) => Ok(term),
+            Role::Unsettled | Role::StandsBy => Err(SchedulerError::NotLeading),
+        }
     }
 
     /// Waits until this process leads the cell.
@@ -173,7 +185,7 @@ impl Cell {
         let mut role = self.role.subscribe();
         let settled = role.wait_for(|role| *role != Role::Unsettled).await;
         match settled.map(|role| *role) {
-            Ok(Role::Leads) => Ok(()),
+            Ok(Role::Leads(_)) => Ok(()),
             Ok(Role::StandsBy) | Err(_) => Err(SchedulerError::NotLeading),
             Ok(Role::Unsettled) => Err(SchedulerError::Closing),
         }
@@ -184,8 +196,14 @@ impl Cell {
         self.ready.subscribe()
     }
 
+    /// For tests of what a leader does beside placing.
+    #[cfg(test)]
+    pub(crate) fn lead_at_once(&self) {
+        self.turn_to(Role::Leads(0));
+    }
+
     fn turn_to(&self, role: Role) {
-        let leads = role == Role::Leads;
+        let leads = matches!(role, Role::Leads(_));
         self.ready
             .send_if_modified(|ready| std::mem::replace(ready, leads) != leads);
         self.role.send_if_modified(|now| {

@@ -18,6 +18,7 @@ mod m20261130_000010_runs;
 mod m20261201_000011_cells;
 mod m20261201_000012_cordons;
 mod m20261201_000013_gpus;
+mod m20261201_000014_leads;
 pub(crate) mod occupants;
 pub(crate) mod record;
 pub(crate) mod roster;
@@ -44,6 +45,7 @@ impl MigratorTrait for Migrations {
         all.push(Box::new(m20261201_000011_cells::Migration));
         all.push(Box::new(m20261201_000012_cordons::Migration));
         all.push(Box::new(m20261201_000013_gpus::Migration));
+        all.push(Box::new(m20261201_000014_leads::Migration));
         all
     }
 }

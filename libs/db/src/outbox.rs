@@ -12,6 +12,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    time::Duration,
 };
 
 use cnlab_model::Timestamp;
@@ -339,6 +340,29 @@ pub async fn retry(
             .exec(&tx)
             .await?;
         Ok(())
+    })
+    .await
+}
+
+/// Makes messages due that wait for longer than `latest` from now, and ends claims that go on for
+/// longer, which only happens when the clock was set back since. Returns how many there were.
+///
+/// # Errors
+/// What the database says.
+pub async fn due_by(db: &Db, now: Timestamp, latest: Duration) -> Result<u64, DbError> {
+    let last = now.plus(latest).0;
+    db.write_at(IsolationLevel::ReadCommitted, |tx| async move {
+        let late = row::Entity::update_many()
+            .col_expr(row::Column::NotBefore, Expr::val(now.0))
+            .filter(row::Column::NotBefore.gt(last))
+            .exec(&tx)
+            .await?;
+        let held = row::Entity::update_many()
+            .col_expr(row::Column::LockedUntil, Expr::val(i64::MIN))
+            .filter(row::Column::LockedUntil.gt(last))
+            .exec(&tx)
+            .await?;
+        Ok(late.rows_affected.saturating_add(held.rows_affected))
     })
     .await
 }

@@ -78,7 +78,6 @@ impl App {
     ) -> Result<View, SchedulerError> {
         let now = self.now();
         let (view, changed) = self
-            .db
             .write(|tx| async move {
                 let pending = match attempt.begin(&tx, now).await? {
                     Once::Again(view) => return Ok((*view, false)),

@@ -48,8 +48,7 @@ impl App {
             return Ok(Renewed::RegisterAgain);
         };
         let now = self.now();
-        self.db
-            .write(|tx| async move { roster::seen(&tx, id, disk_free_bytes, now).await })
+        self.write(|tx| async move { roster::seen(&tx, id, disk_free_bytes, now).await })
             .await?;
         self.cell.heard(id, disk_free_bytes, now);
         if node.last_seen_at < silent_before(now, self.grants.ttl.0) {

@@ -91,7 +91,6 @@ impl App {
         }
         let now = self.now();
         let changed = self
-            .db
             .write(|tx| async move {
                 let Some(mut server) = store::server::get(&tx, id).await? else {
                     return Ok(None);
@@ -142,7 +141,6 @@ impl App {
         };
         let now = self.now();
         let changed = self
-            .db
             .write(|tx| async move {
                 let Some(mut server) = store::server::get(&tx, server).await? else {
                     return Ok(None);
@@ -162,7 +160,6 @@ impl App {
 
     async fn note_server(&self, server: ServerId, detail: &str) -> Result<(), SchedulerError> {
         let changed = self
-            .db
             .write(|tx| async move {
                 let Some(mut server) = store::server::get(&tx, server).await? else {
                     return Ok(None);
@@ -182,7 +179,6 @@ impl App {
     async fn server_volume_removed(&self, server: ServerId) -> Result<(), SchedulerError> {
         let now = self.now();
         let changed = self
-            .db
             .write(|tx| async move {
                 let Some(mut server) = store::server::get(&tx, server).await? else {
                     return Ok(None);

@@ -32,8 +32,7 @@ pub(crate) struct Route {
 impl App {
     /// Writes down a node as it is now.
     pub(crate) async fn register(&self, node: &Node, gpus: &[Gpu]) -> Result<(), SchedulerError> {
-        self.db
-            .write(|tx| async move { roster::register(&tx, node, gpus).await })
+        self.write(|tx| async move { roster::register(&tx, node, gpus).await })
             .await?;
         tracing::info!(cnlab.node_id = %node.id, name = node.name, gpus = gpus.len(), "node registered");
         self.cell.registered(node, gpus);

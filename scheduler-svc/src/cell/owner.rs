@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use cnlab_db::outbox;
 use cnlab_model::{
     Timestamp,
     id::{NodeId, WorkloadId},
@@ -24,7 +25,9 @@ use crate::{
     app::App,
     error::SchedulerError,
     store::{self, load, roster, starts, volume},
+    worker::dispatch,
 };
+use leading::Watched;
 
 /// Most commands that are handled together: so many rows still make one short transaction.
 const TOGETHER: usize = 256;
@@ -41,6 +44,8 @@ const NEWS: usize = 200;
 /// For how long whoever asks waits for the lead before it is sent away.
 const SETTLES: Duration = Duration::from_secs(6);
 const AFTER_ERROR: Duration = Duration::from_millis(500);
+/// By less than this a clock goes back without anybody having set it.
+const SET_BACK: Duration = Duration::from_secs(1);
 
 /// Owns the image of the cell, and grants slices while this process leads.
 #[derive(Debug)]
@@ -67,6 +72,10 @@ struct State {
     doubtful: BTreeSet<WorkloadId>,
     /// Since when somebody else leads.
     stands_by: Option<Timestamp>,
+    /// Who that is.
+    others: Option<Watched>,
+    /// The latest that the clock showed since the last tick began.
+    showed: Timestamp,
 }
 
 #[derive(Debug)]
@@ -111,6 +120,8 @@ impl Owner {
                 carried: VecDeque::new(),
                 doubtful: BTreeSet::new(),
                 stands_by: None,
+                others: None,
+                showed: Timestamp(i64::MIN),
             }),
         }
     }
@@ -118,6 +129,7 @@ impl Owner {
     /// Handles what there is, or waits for it.
     pub(crate) async fn tick(&self) -> Next {
         let mut state = self.state.lock().await;
+        self.notice_clock(&mut state);
         match self.lead(&mut state).await {
             Ok(true) => {}
             Ok(false) => {
@@ -145,6 +157,7 @@ impl Owner {
             },
         };
         let commands = self.collect(&mut state, &image).await;
+        state.showed = state.showed.max(self.app.runtime.clock.now());
         if self.app.runtime.tasks.token().is_cancelled() {
             self.step_down(&mut state).await;
             return Next::WhenWoken;
@@ -168,6 +181,7 @@ impl Owner {
 
     async fn read(&self) -> Result<Image, SchedulerError> {
         let now = self.app.runtime.clock.now();
+        self.correct(now).await?;
         let catalogue = &self.app.catalogue;
         let images = catalogue
             .images
@@ -196,6 +210,19 @@ impl Owner {
         Ok(image)
     }
 
+    /// Puts right what was written by a clock that was ahead: by this one, a node would count as
+    /// heard of, and a message as not yet due, until this one shows the same.
+    async fn correct(&self, now: Timestamp) -> Result<(), SchedulerError> {
+        self.app
+            .write(|tx| async move { roster::heard_by(&tx, now).await })
+            .await?;
+        let retried = outbox::due_by(&self.app.db, now, dispatch::LATEST).await?;
+        if retried > 0 {
+            self.app.outbox.wake();
+        }
+        Ok(())
+    }
+
     async fn collect(&self, state: &mut State, image: &Image) -> Vec<Command> {
         let mut commands = Vec::new();
         let Some(outlet) = &mut state.outlet else {
@@ -205,9 +232,11 @@ impl Owner {
             let now = self.app.runtime.clock.now();
             let next = [Some(state.lead_again), Some(state.news_at), image.wake_at()];
             let next = next.into_iter().flatten().min().unwrap_or(state.lead_again);
+            // By a clock that is set back meanwhile it would sleep through its lead.
+            let wait = next.since(now).min(LEAD_AGAIN);
             tokio::select! {
                 () = self.app.runtime.tasks.token().cancelled() => return commands,
-                () = tokio::time::sleep(next.since(now)) => {}
+                () = tokio::time::sleep(wait) => {}
                 command = outlet.recv() => commands.extend(command),
             }
         }

@@ -3,6 +3,7 @@
 pub(super) mod fence;
 pub(super) mod gpu;
 pub(super) mod grant;
+pub(super) mod lead;
 pub(super) mod node;
 pub(super) mod run;
 pub(super) mod server;

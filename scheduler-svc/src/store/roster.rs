@@ -289,6 +289,17 @@ pub(crate) async fn seen(
     Ok(())
 }
 
+/// Says of the nodes that were heard of later than now that it was now.
+pub(crate) async fn heard_by(tx: &Tx, now: Timestamp) -> Result<(), SchedulerError> {
+    node::Entity::update_many()
+        .col_expr(node::Column::LastSeenAt, Expr::value(now.0))
+        .filter(node::Column::LastSeenAt.gt(now.0))
+        .exec(tx)
+        .await
+        .map_err(DbError::from)?;
+    Ok(())
+}
+
 /// Says that an image's environment is built on a node.
 pub(crate) async fn image_ready(tx: &Tx, id: NodeId, image: &str) -> Result<(), SchedulerError> {
     let Some(mut record) = node(tx, id).await? else {

@@ -33,6 +33,8 @@ const FIRST_RETRY: Duration = Duration::from_millis(250);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 /// How long a refusal that repeating does not change is left alone.
 const AFTER_REFUSAL: Duration = Duration::from_secs(60);
+/// No message waits for longer than this at once.
+pub(crate) const LATEST: Duration = AFTER_REFUSAL;
 const IDLE: Duration = Duration::from_millis(250);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 

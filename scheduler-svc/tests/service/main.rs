@@ -9,10 +9,12 @@
 
 mod bad_input;
 mod burst;
+mod clock;
 mod crash;
 mod explain;
 mod gpus;
 mod idempotency;
+mod leads;
 mod life;
 mod nodes;
 mod peers;

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// A short command on a quarter of an H100.
-fn job(name: &str) -> pb::SubmitRunRequest {
+pub(crate) fn job(name: &str) -> pb::SubmitRunRequest {
     pb::SubmitRunRequest {
         name: name.to_owned(),
         image: "pytorch:2.4-cuda12.4".to_owned(),
@@ -54,39 +54,42 @@ pub(crate) fn in_seconds(seconds: i64) -> prost_types::Timestamp {
     at
 }
 
-struct Runs<'a>(&'a World, Caller);
+pub(crate) struct Runs<'a>(pub(crate) &'a World, pub(crate) Caller);
 
 impl Runs<'_> {
     fn client(&self) -> RunServiceClient<UpstreamChannel> {
         self.0.runs()
     }
 
-    async fn submit(&self, ask: pb::SubmitRunRequest) -> Result<pb::Run, Box<PublicError>> {
+    pub(crate) async fn submit(
+        &self,
+        ask: pb::SubmitRunRequest,
+    ) -> Result<pb::Run, Box<PublicError>> {
         done(self.client().submit_run(by(&self.1, ask)).await)
     }
 
-    async fn get(&self, run: &str) -> Result<pb::Run, Box<PublicError>> {
+    pub(crate) async fn get(&self, run: &str) -> Result<pb::Run, Box<PublicError>> {
         let request = pb::GetRunRequest {
             run: run.to_owned(),
         };
         done(self.client().get_run(by(&self.1, request)).await)
     }
 
-    async fn cancel(&self, run: &str) -> Result<pb::Run, Box<PublicError>> {
+    pub(crate) async fn cancel(&self, run: &str) -> Result<pb::Run, Box<PublicError>> {
         let request = pb::CancelRunRequest {
             run: run.to_owned(),
         };
         done(self.client().cancel_run(by(&self.1, request)).await)
     }
 
-    async fn delete(&self, run: &str) -> Result<pb::Run, Box<PublicError>> {
+    pub(crate) async fn delete(&self, run: &str) -> Result<pb::Run, Box<PublicError>> {
         let request = pb::DeleteRunRequest {
             run: run.to_owned(),
         };
         done(self.client().delete_run(by(&self.1, request)).await)
     }
 
-    async fn until(&self, run: &str, state: RunState) -> pb::Run {
+    pub(crate) async fn until(&self, run: &str, state: RunState) -> pb::Run {
         let mut last = None;
         let what = format!("{run} to be {state:?}");
         let reached = wait_for(GENEROUS, &what, async || {
@@ -99,7 +102,7 @@ impl Runs<'_> {
     }
 
     /// Lets the node say that a run runs.
-    async fn running(&self, node: &PeerNode, ask: pb::SubmitRunRequest) -> pb::Run {
+    pub(crate) async fn running(&self, node: &PeerNode, ask: pb::SubmitRunRequest) -> pb::Run {
         let run = self.submit(ask).await.unwrap();
         self.0
             .moves(node, &run.id, WorkloadState::Running, "")
@@ -108,7 +111,7 @@ impl Runs<'_> {
     }
 
     /// Lets the node say how a run ended.
-    async fn ends(
+    pub(crate) async fn ends(
         &self,
         node: &PeerNode,
         run: &pb::Run,

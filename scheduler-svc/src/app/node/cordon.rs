@@ -125,7 +125,6 @@ impl App {
     ) -> Result<NodeView, SchedulerError> {
         let now = self.now();
         let (view, done) = self
-            .db
             .write(|tx| async move {
                 let pending = match attempt.begin(&tx, now).await? {
                     Once::Again(view) => return Ok((*view, None)),

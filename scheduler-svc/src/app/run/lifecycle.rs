@@ -69,7 +69,6 @@ impl App {
     ) -> Result<RunView, SchedulerError> {
         let now = self.now();
         let (view, changed) = self
-            .db
             .write(|tx| async move {
                 let pending = match attempt.begin(&tx, now).await? {
                     Once::Again(view) => return Ok((*view, false)),

@@ -36,7 +36,6 @@ impl App {
         }
         let now = self.now();
         let changed = self
-            .db
             .write(|tx| async move {
                 let Some(mut run) = store::run::get(&tx, id).await? else {
                     return Ok(None);
@@ -93,7 +92,6 @@ impl App {
     ) -> Result<(), SchedulerError> {
         let now = self.now();
         let changed = self
-            .db
             .write(|tx| async move {
                 let Some(mut run) = store::run::get(&tx, id).await? else {
                     return Ok(None);
@@ -161,7 +159,6 @@ impl App {
         detail: &str,
     ) -> Result<(), SchedulerError> {
         let changed = self
-            .db
             .write(|tx| async move {
                 let Some(mut run) = store::run::get(&tx, id).await? else {
                     return Ok(None);
@@ -185,7 +182,6 @@ impl App {
     ) -> Result<(), SchedulerError> {
         let now = self.now();
         let changed = self
-            .db
             .write(|tx| async move {
                 store::volume::gone(&tx, volume, now).await?;
                 let run = store::run::get(&tx, id).await?;

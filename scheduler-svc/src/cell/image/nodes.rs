@@ -76,7 +76,7 @@ impl Image {
             return false;
         };
         self.heard.remove(&(site.node.last_seen_at, id));
-        site.node.last_seen_at = at.max(site.node.last_seen_at);
+        site.node.last_seen_at = at.min(now);
         site.node.disk_free_bytes = disk_free;
         self.heard.insert((site.node.last_seen_at, id));
         if !site.answers {

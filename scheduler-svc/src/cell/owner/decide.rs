@@ -21,6 +21,7 @@ use crate::{
         self,
         batch::{self, Line, Written},
         job::{Job, NewJob},
+        lead,
         record::Grant,
     },
 };
@@ -86,6 +87,7 @@ impl Owner {
             .write(|tx| {
                 let (asked, batch) = (&asked, &batch);
                 async move {
+                    lead::keep(&tx, term).await?;
                     let answers = |written: &Written| answers(asked, batch, written, now);
                     let lines = batch::write(&tx, term, &batch.lines, answers, now).await?;
                     store::job::push_all(&tx, batch.jobs.clone(), now).await?;

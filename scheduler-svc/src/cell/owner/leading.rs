@@ -3,15 +3,43 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use cnlab_db::Backend;
+use tokio::time::Instant;
 
-use super::{Alone, LEAD_AGAIN, LEAD_FOR, Owner, SETTLES, State};
+use super::{Alone, LEAD_AGAIN, LEAD_FOR, Owner, SET_BACK, SETTLES, State};
 use crate::{
     cell::{Command, Role},
     error::SchedulerError,
-    store::lead,
+    store::lead::{self, Lead, Taken},
 };
 
+/// The lead of somebody else, and since when it has not changed, in time that really passes.
+#[derive(Debug)]
+pub(super) struct Watched {
+    lead: Lead,
+    since: Instant,
+}
+
+impl Watched {
+    /// A leader renews its lead so often that this one is gone, whatever its clock said.
+    fn gone(&self) -> Option<&Lead> {
+        (self.since.elapsed() > LEAD_FOR * 2).then_some(&self.lead)
+    }
+}
+
 impl Owner {
+    /// Makes what this process knows independent of a clock that was set back: what was to
+    /// happen after some time would happen hours late.
+    pub(super) fn notice_clock(&self, state: &mut State) {
+        let now = self.app.runtime.clock.now();
+        if state.showed.since(now) > SET_BACK {
+            tracing::warn!(by = ?state.showed.since(now), "the clock was set back");
+            state.image = None;
+            state.lead_again = now;
+            state.news_at = now;
+        }
+        state.showed = now;
+    }
+
     /// Takes the lead or keeps it. Answers `false` while somebody else leads.
     pub(super) async fn lead(&self, state: &mut State) -> Result<bool, SchedulerError> {
         let now = self.app.runtime.clock.now();
@@ -20,22 +48,33 @@ impl Owner {
         }
         let until = now.plus(LEAD_FOR);
         let alone = self.alone();
-        let term = self
+        let gone = state.others.as_ref().and_then(Watched::gone);
+        let taken = self
             .app
             .db
-            .write(|tx| async move { lead::take(&tx, &self.me, alone, until, now).await })
+            .write(|tx| async move { lead::take(&tx, &self.me, alone, gone, until, now).await })
             .await?;
-        let Some(term) = term else {
-            state.term = None;
-            state.image = None;
-            return Ok(false);
+        let term = match taken {
+            Taken::Mine(term) => term,
+            Taken::Theirs(lead) => {
+                state.term = None;
+                state.image = None;
+                if state.others.as_ref().is_none_or(|seen| seen.lead != lead) {
+                    state.others = Some(Watched {
+                        lead,
+                        since: Instant::now(),
+                    });
+                }
+                return Ok(false);
+            }
         };
+        state.others = None;
         if state.term != Some(term) {
             tracing::info!(term, "leads the cell");
             state.image = None;
             state.stands_by = None;
         }
-        self.app.cell.turn_to(Role::Leads);
+        self.app.cell.turn_to(Role::Leads(term));
         state.term = Some(term);
         state.leads_until = until;
         state.lead_again = now.plus(LEAD_AGAIN);

@@ -30,7 +30,7 @@ async fn cell(dir: &ScratchDir, clock: &TestClock) -> Arc<App> {
     let db = Db::connect(&config).await.unwrap();
     cnlab_db::migrate::<Migrations>(&db).await.unwrap();
     let key = Secret::new("a key".to_owned());
-    Arc::new(App::new(Parts {
+    let app = App::new(Parts {
         db,
         leases: Arc::new(EmbeddedStore::new("one life")),
         nodes: Arc::new(GrpcNodes::new(key.clone())),
@@ -43,7 +43,9 @@ async fn cell(dir: &ScratchDir, clock: &TestClock) -> Arc<App> {
         },
         teams: crate::cell::Teams::default(),
         runtime: Runtime::for_tests(clock.clone(), SeededIds::new(7)),
-    }))
+    });
+    app.cell.lead_at_once();
+    Arc::new(app)
 }
 
 /// A node that was heard of now, with one grant.
