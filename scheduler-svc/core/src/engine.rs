@@ -303,7 +303,8 @@ impl<R: Rule> Engine<R> {
 
     /// Work has ended, failed, or was cancelled, wherever it stood.
     pub fn ended(&mut self, id: JobId, now: Timestamp) {
-        self.look |= !self.plan.is_withheld(id);
+        // Who was never taken in leaves no room.
+        self.look |= self.works.contains_key(&id) && !self.plan.is_withheld(id);
         self.leave(id, now);
         self.works.remove(&id);
         self.reclaims.forget_newcomer(id);
@@ -361,6 +362,23 @@ impl<R: Rule> Engine<R> {
         }
         self.note_running(&work, places.clone(), now, now);
         Some(Effect::Start { job: id, places })
+    }
+
+    /// A node with room for a job now, by the rule and for as long as the job runs: it spares
+    /// the plan a look at every node.
+    fn room_now(&mut self, job: &Job, now: Timestamp) -> Option<NodeIx> {
+        if job.ask.tasks != 1 || job.ask.only.is_some() {
+            return None;
+        }
+        let timeline = self.plan.timeline();
+        let window = Window::at(now.max(timeline.now()));
+        let free = |ix: NodeIx, _: &Node| {
+            timeline
+                .earliest_among(&job.ask, job.length, window, Some(&[ix]))
+                .is_some()
+        };
+        let choice = self.index.place_where(&job.ask.demand, free)?;
+        Some(choice.place.node)
     }
 
     /// The best place by the rule, where the plan leaves it free for as long as the job runs.

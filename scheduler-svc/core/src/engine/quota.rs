@@ -127,13 +127,14 @@ impl<R: Rule> Engine<R> {
 
     /// Puts work into the queue, or before its gate.
     pub(super) fn line_up(&mut self, work: &Work, now: Timestamp) -> Admission {
+        let near = self.room_now(&work.job, now);
         if !self.quotas.is_limited(work.team) {
-            return self.plan.submit(work.job, now);
+            return self.plan.submit_near(work.job, now, near);
         }
         let admission = if self.exceeds(work).is_some() {
             self.plan.submit_withheld(work.job, now)
         } else {
-            self.plan.submit(work.job, now)
+            self.plan.submit_near(work.job, now, near)
         };
         if self.plan.standing(work.job.id).is_some() {
             let waiting = self.gate.waiting.entry(work.team).or_default();

@@ -5,7 +5,10 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use cnlab_model::Timestamp;
 
 use super::{Entry, Job, JobId, Plan, State, Turn, Unmet};
-use crate::timeline::{Claim, Slot, Window};
+use crate::{
+    cluster::NodeIx,
+    timeline::{Claim, Slot, Window},
+};
 
 /// What became of a job that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +42,12 @@ impl Plan {
     /// Takes in a job that wants to run, and says what becomes of it. [`Plan::turn`] says
     /// when it starts. A number that is known already is taken for a new job in its place.
     pub fn submit(&mut self, job: Job, now: Timestamp) -> Admission {
+        self.submit_near(job, now, None)
+    }
+
+    /// The same, where the job probably has room on a node now: if it has, nothing else is
+    /// looked at.
+    pub fn submit_near(&mut self, job: Job, now: Timestamp, near: Option<NodeIx>) -> Admission {
         self.finish(job.id, now);
         let always = Window::from(self.timeline.now());
         if !self.timeline.could_hold(&job.ask) {
@@ -55,7 +64,7 @@ impl Plan {
         self.jobs.insert(job.id, entry);
         let Some(deadline) = job.deadline else {
             return Admission::Queued {
-                start: self.enqueue(&job),
+                start: self.enqueue(&job, near),
             };
         };
         if let Some(start) = self.guarantee(&job) {
@@ -76,7 +85,7 @@ impl Plan {
                     entry.late = true;
                     entry.turn = entry.turn(rank);
                 }
-                let start = self.enqueue(&job);
+                let start = self.enqueue(&job, near);
                 Admission::AcceptedLate {
                     expected_end: start.map(|start| start.plus(job.length)).or(expected_end),
                 }
@@ -86,14 +95,12 @@ impl Plan {
 
     /// Puts a job into the queue: it starts now where that moves nobody; it gets a
     /// reservation when its turn is near enough, before those whose turn is later.
-    fn enqueue(&mut self, job: &Job) -> Option<Timestamp> {
+    fn enqueue(&mut self, job: &Job, near: Option<NodeIx>) -> Option<Timestamp> {
         let now = self.timeline.now();
         let turn = self.turn_of(job.id)?;
         let first = |turns: &BTreeSet<Turn>| turns.first().is_none_or(|first| *first > turn);
         if (self.settings.backfill || first(&self.waiting) && first(&self.soft))
-            && let Some(slot) = self
-                .timeline
-                .earliest(&job.ask, job.length, Window::at(now))
+            && let Some(slot) = self.slot_now(job, near)
         {
             self.reserve(job.id, slot, false);
             return Some(now);
@@ -104,6 +111,19 @@ impl Plan {
         }
         self.place_at_turn(job, turn);
         self.start_of(job.id)
+    }
+
+    /// A slot that begins now, on the node that is named if there is one.
+    fn slot_now(&self, job: &Job, near: Option<NodeIx>) -> Option<Slot> {
+        let window = Window::at(self.timeline.now());
+        let among = |nodes: &[NodeIx]| {
+            let (ask, length) = (&job.ask, job.length);
+            self.timeline
+                .earliest_among(ask, length, window, Some(nodes))
+        };
+        near.filter(|_| job.ask.tasks == 1)
+            .and_then(|node| among(&[node]))
+            .or_else(|| self.timeline.earliest(&job.ask, job.length, window))
     }
 
     /// A reservation as early as may be, before those whose turn is later.
